@@ -1,0 +1,39 @@
+"""What the user wants to launch."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from kvdoctor.gpus import Gpu
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelReference:
+    """Where a model's config is.
+
+    ``path`` is the local directory that vLLM is given as the model, ``None`` for a hub id. ``text`` is what the user wrote.
+    """
+
+    text: str
+    kind: Literal["hub", "directory", "file"]
+    path: str | None
+    revision: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """One launch to assess.
+
+    ``model`` is ``None`` when ``specs`` (the parsed specs file) stands in for it. ``vllm_args`` are vLLM's own
+    arguments without the model; ``environment`` holds the ``VLLM_*`` variables that the user gave for this launch
+    (those of the checking shell are not used). ``kv_cache_memory_bytes`` is an exact budget per GPU.
+    """
+
+    model: ModelReference | None
+    specs: dict[str, Any] | None
+    vllm_args: tuple[str, ...]
+    environment: dict[str, str]
+    gpu: Gpu
+    usage: Literal["serve", "llm"]
+    kv_cache_memory_bytes: int | None
+    trust_remote_code: bool
+    offline: bool
