@@ -54,7 +54,7 @@ def _build(kind: Any, data: Any, where: str) -> Any:
         return data
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
-    if isinstance(kind, type) and kind is not object and type(data) is not kind:
+    if isinstance(kind, type) and kind not in (object, Any) and type(data) is not kind:
         raise ValueError(f"{where} is {type(data).__name__}, not {kind.__name__}")
     return data
 

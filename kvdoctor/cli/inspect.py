@@ -1,0 +1,77 @@
+"""``kvdoctor inspect``: one launch, planned by vLLM and judged."""
+
+import functools
+
+import typer
+
+from kvdoctor.cli import options
+from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.output import check_output, terminal, write_report
+from kvdoctor.cli.request import launch_request
+from kvdoctor.gpus import DEFAULT_GPU
+
+EPILOG = "What follows -- is vLLM's own: its arguments, or the whole `vllm serve MODEL ...` line, pasted."
+
+
+def run(  # noqa: PLR0917 - typer takes one parameter an option
+    context: typer.Context,
+    model: options.Model = None,
+    vllm: options.Vllm = None,
+    gpu: options.GpuName = DEFAULT_GPU,
+    kv_cache_memory: options.KvCacheMemory = None,
+    usage: options.UsageContext = options.Usage.SERVE,
+    specs: options.Specs = None,
+    report_format: options.ReportFormat = options.Format.TABLE,
+    output: options.Output = None,
+    select: options.Select = None,
+    ignore: options.Ignore = None,
+    fail_on: options.FailOnSeverity = options.FailOn.ERROR,
+    trust_remote_code: options.TrustRemoteCode = False,
+    offline: options.Offline = False,
+    timeout: options.Timeout = options.DEFAULT_TIMEOUT_SECONDS,
+    verbose: options.Verbose = False,
+    quiet: options.Quiet = False,
+) -> int:
+    """Show the KV-cache layout that vLLM will build for a model, and whether it will launch."""
+    # Not at the top: `--help` must answer before these are read.
+    from kvdoctor.diagnosis import diagnose  # noqa: PLC0415
+    from kvdoctor.engines.find import find_engine  # noqa: PLC0415
+    from kvdoctor.engines.worker import Worker  # noqa: PLC0415
+    from kvdoctor.report import FORMATS  # noqa: PLC0415
+    from kvdoctor.rules import choose_rules  # noqa: PLC0415
+
+    note = functools.partial(_note, quiet=quiet)
+    check_output(output)
+    chosen, ignored = options.rule_selectors(select), options.rule_selectors(ignore)
+    choose_rules(select=chosen, ignore=ignored)
+    with launch_request(
+        model=model,
+        vllm_arguments=context.obj or (),
+        gpu=gpu,
+        kv_cache_memory=kv_cache_memory,
+        usage=usage.value,
+        specs=specs,
+        trust_remote_code=trust_remote_code,
+        offline=offline,
+        note=note,
+    ) as request:
+        engine = find_engine(vllm)
+        network = request.model is not None and request.model.kind == "hub" and not offline
+        with Worker(engine, environment=request.environment, network=network) as worker:
+            for text in (*engine.notes, *worker.notes):
+                note(text)
+            try:
+                with progress(quiet=quiet) as step:
+                    plan = worker.plan(request, timeout_seconds=timeout, on_step=step)
+            finally:
+                if verbose:
+                    say(worker.stderr().rstrip())
+    diagnosis = diagnose(request, plan, select=chosen, ignore=ignored)
+    width, color = terminal(output)
+    write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
+    return options.exit_code(diagnosis.verdict, [finding.severity for finding in diagnosis.findings], fail_on)
+
+
+def _note(text: str, *, quiet: bool) -> None:
+    if not quiet:
+        say(f"kvdoctor: note: {text}")

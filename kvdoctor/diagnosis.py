@@ -1,0 +1,226 @@
+"""The layout judged: the one place that strings the stages together, and the shape of the report."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from kvdoctor import __version__
+from kvdoctor.layout import GroupLayout, Layout, read_layout
+from kvdoctor.plan import Check, EngineFacts, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
+from kvdoctor.request import LaunchRequest
+from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
+from kvdoctor.rules.numbers import counted, grouped, percent
+from kvdoctor.rules.refusal_text import RefusalReading, RemoteCodeNeeded, read_refusal
+
+SCHEMA_VERSION = 1
+
+Verdict = Literal["ok", "warning", "refused", "unassessed"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestReport:
+    """What was asked. ``model`` is what the user wrote, ``None`` for specs given directly; sizes are as vLLM settled them."""
+
+    model: str | None
+    revision: str | None
+    specs_given: bool
+    vllm_args: tuple[str, ...]
+    environment: dict[str, str]
+    usage: Literal["serve", "llm"]
+    gpu: str
+    kv_cache_memory_bytes: int | None
+    trust_remote_code: bool
+    offline: bool
+    tensor_parallel_size: int | None
+    pipeline_parallel_size: int | None
+    max_model_len: int | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuReport:
+    """The GPU that was assumed."""
+
+    name: str
+    device_name: str
+    compute_capability: str
+    memory_bytes: int
+    sm_count: int
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineReport:
+    """Which vLLM answered. ``attention_backend_layers`` counts the layers on each of ``attention_backends``."""
+
+    vllm_version: str
+    torch_version: str
+    transformers_version: str
+    source: str
+    platform: str
+    compute_capability: str
+    libraries: Literal["loaded", "stand-ins"]
+    model_runner: str | None
+    attention_backends: tuple[str, ...]
+    attention_backend_layers: dict[str, int]
+    kv_cache_layout: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkippedRule:
+    """A rule that could not look, and why."""
+
+    rule: str
+    name: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Diagnosis:
+    """The report: what every format shows, and the shape of the JSON.
+
+    ``layers`` are the specs as the model's layers gave them, before grouping: on a refusal they may be all there is.
+    """
+
+    schema_version: int
+    kvdoctor_version: str
+    verdict: Verdict
+    request: RequestReport
+    gpu: GpuReport
+    engine: EngineReport
+    launch: LaunchFacts
+    layout: Layout
+    memory: MemoryFacts
+    stages: tuple[StagePlan, ...]
+    layers: tuple[LayerPlan, ...]
+    checks: tuple[Check, ...]
+    assumptions: tuple[str, ...]
+    refusal: Refusal | None
+    findings: tuple[Finding, ...]
+    skipped_rules: tuple[SkippedRule, ...]
+    vllm_log: tuple[LogRecord, ...]
+
+
+def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> Diagnosis:
+    """Read the plan, run the rules, and give a verdict.
+
+    Raises:
+        BadRequest: ``select`` or ``ignore`` names no rule.
+
+    """
+    layout = read_layout(plan)
+    context = RuleContext(request=request, plan=plan, layout=layout, refusal=_read_refusal(request, plan))
+    findings: list[Finding] = []
+    skipped: list[SkippedRule] = []
+    for rule in choose_rules(select=select, ignore=ignore):
+        outcome = rule.check(context)
+        if isinstance(outcome, Skipped):
+            skipped.append(SkippedRule(rule=rule.id, name=rule.name, reason=outcome.reason))
+        else:
+            findings += outcome
+    return Diagnosis(
+        schema_version=SCHEMA_VERSION,
+        kvdoctor_version=__version__,
+        verdict=_verdict(plan, findings),
+        request=_report_request(request, plan.launch),
+        gpu=GpuReport(
+            name=request.gpu.name,
+            device_name=request.gpu.device_name,
+            compute_capability=".".join(map(str, request.gpu.compute_capability)),
+            memory_bytes=request.gpu.memory_bytes,
+            sm_count=request.gpu.sm_count,
+            source=request.gpu.source,
+        ),
+        engine=_report_engine(plan.engine),
+        launch=plan.launch,
+        layout=layout,
+        memory=plan.memory,
+        stages=plan.stages,
+        layers=plan.layers,
+        checks=plan.checks,
+        assumptions=plan.assumptions,
+        refusal=plan.refusal,
+        findings=tuple(findings),
+        skipped_rules=tuple(skipped),
+        vllm_log=plan.vllm_log,
+    )
+
+
+def verdict_line(diagnosis: Diagnosis) -> str:
+    """Say in one line whether it launches, and with what."""
+    refusal, layout = diagnosis.refusal, diagnosis.layout
+    if refusal is not None:
+        words = " ".join(refusal.message.split())
+        return f"refused at {refusal.stage}: {refusal.exception}" + (f": {words}" if words else "")
+    if diagnosis.verdict == "refused":
+        return "will not launch: " + next(finding.message for finding in diagnosis.findings if finding.severity == "error")
+    if diagnosis.verdict == "unassessed":
+        return "not assessed: no step of the launch could be checked"
+    if not layout.groups:
+        return "launches: the model has no KV cache"
+    return f"launches: {_blocks(layout)}; {_waste(layout.groups)}"
+
+
+def _blocks(layout: Layout) -> str:
+    blocks = {"block": layout.scheduler_block_size, "hash block": layout.hash_block_size}
+    return ", ".join(f"{name} {'not settled' if size is None else grouped(size)}" for name, size in blocks.items())
+
+
+def _waste(groups: tuple[GroupLayout, ...]) -> str:
+    """Name the worst page of each group, since that is what a deployer can act on."""
+    worst = [max((page.wasted_percent for page in group.pages), default=0.0) for group in groups]
+    wasting = [share for share in worst if share > 0]
+    if not wasting:
+        return "no page is padded"
+    verb = "wastes" if len(wasting) == 1 else "waste"
+    share = percent(max(wasting)) if min(wasting) == max(wasting) else f"up to {percent(max(wasting))}"
+    return f"{len(wasting)} of {counted(len(groups), 'group')} {verb} {share} of each page"
+
+
+def _verdict(plan: Plan, findings: list[Finding]) -> Verdict:
+    severities = {finding.severity for finding in findings}
+    if plan.refusal is not None or "error" in severities:
+        return "refused"
+    if plan.checks and all(check.outcome == "not_checked" for check in plan.checks):
+        return "unassessed"
+    return "warning" if "warning" in severities else "ok"
+
+
+def _read_refusal(request: LaunchRequest, plan: Plan) -> RefusalReading | None:
+    reading = read_refusal(plan.refusal)
+    trusted = request.trust_remote_code or "--trust-remote-code" in request.vllm_args
+    # Told to trust the code already, the user needs vLLM's words and not the advice to trust it.
+    return None if trusted and isinstance(reading, RemoteCodeNeeded) else reading
+
+
+def _report_request(request: LaunchRequest, launch: LaunchFacts) -> RequestReport:
+    return RequestReport(
+        model=request.model.text if request.model else None,
+        revision=request.model.revision if request.model else None,
+        specs_given=request.specs is not None,
+        vllm_args=request.vllm_args,
+        environment=dict(request.environment),
+        usage=request.usage,
+        gpu=request.gpu.name,
+        kv_cache_memory_bytes=request.kv_cache_memory_bytes,
+        trust_remote_code=request.trust_remote_code,
+        offline=request.offline,
+        tensor_parallel_size=launch.tensor_parallel_size,
+        pipeline_parallel_size=launch.pipeline_parallel_size,
+        max_model_len=launch.max_model_len,
+    )
+
+
+def _report_engine(engine: EngineFacts) -> EngineReport:
+    return EngineReport(
+        vllm_version=engine.vllm_version,
+        torch_version=engine.torch_version,
+        transformers_version=engine.transformers_version,
+        source=engine.source,
+        platform=engine.platform,
+        compute_capability=engine.compute_capability,
+        libraries=engine.libraries,
+        model_runner=engine.model_runner,
+        attention_backends=tuple(engine.attention_backends),
+        attention_backend_layers=dict(engine.attention_backends),
+        kv_cache_layout=engine.kv_cache_layout,
+    )

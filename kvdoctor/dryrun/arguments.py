@@ -1,0 +1,54 @@
+"""vLLM's arguments, read by vLLM's own parser."""
+
+import argparse
+from typing import Any, NoReturn
+
+from kvdoctor.errors import BadRequest
+from kvdoctor.request import LaunchRequest
+
+
+def engine_arguments(request: LaunchRequest, model: str) -> Any:
+    """vLLM's ``EngineArgs`` for the request, as ``vllm serve`` (or ``LLM()``, for ``--usage llm``) would make them.
+
+    Raises:
+        BadRequest: with the parser's own complaint.
+    """
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+
+    parser = _parser(request.usage)
+    arguments = parser.parse_args(["--model", model, *request.vllm_args])
+    stray = getattr(arguments, "model_tag", None)
+    if stray is not None:
+        raise BadRequest(f"vLLM's arguments name a second model, {stray!r}", hint="Give the model once: before -- or after it.")
+    if request.model is not None and request.model.revision is not None:
+        arguments.revision = request.model.revision
+    if request.trust_remote_code:
+        arguments.trust_remote_code = True
+    kind = AsyncEngineArgs if request.usage == "serve" else EngineArgs
+    return kind.from_cli_args(arguments)
+
+
+def _parser(usage: str) -> argparse.ArgumentParser:
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc,valid-type]  # vLLM's classes are Any to mypy
+        """vLLM's parser, which reports instead of ending the process."""
+
+        def error(self, message: str) -> NoReturn:
+            raise BadRequest(f"vLLM does not take these arguments: {message}", hint="See `vllm serve --help=all` for what this release takes.")
+
+        def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+            raise BadRequest(
+                f"vLLM's parser ended ({status}): {(message or 'help was asked for').strip()}",
+                hint="Leave out --help and --version: only the arguments of a launch can be checked.",
+            )
+
+    parser = Parser(add_json_tip=False)
+    if usage == "llm":
+        return EngineArgs.add_cli_args(parser)  # type: ignore[no-any-return]
+    try:  # moved in 0.33; vllm.entrypoints.openai.cli_args before
+        from vllm.entrypoints.common.cli_args import make_arg_parser
+    except ImportError:
+        from vllm.entrypoints.openai.cli_args import make_arg_parser
+    return make_arg_parser(parser)  # type: ignore[no-any-return]

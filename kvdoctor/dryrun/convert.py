@@ -1,0 +1,283 @@
+"""From vLLM's objects to a :class:`~kvdoctor.plan.Plan`: nothing of vLLM leaves the fence."""
+
+import dataclasses
+import enum
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from kvdoctor.dryrun.settled import Settled
+from kvdoctor.plan import EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, StagePlan
+
+# vLLM's spec classes by name, most special first; a class is known by the first name in its ancestry.
+KINDS = {
+    "HiddenStateCacheSpec": "hidden_state",
+    "SlidingWindowMLASpec": "sliding_window_mla",
+    "MLAAttentionSpec": "mla",
+    "SinkFullAttentionSpec": "full_attention",
+    "RSWASpec": "full_attention",
+    "FullAttentionSpec": "full_attention",
+    "ChunkedLocalAttentionSpec": "chunked_local",
+    "SlidingWindowSpec": "sliding_window",
+    "CircularBufferSpec": "circular_buffer",
+    "MambaSpec": "mamba",
+    "EncoderOnlyAttentionSpec": "encoder_only",
+    "CrossAttentionSpec": "cross_attention",
+    "HiSparseHotSpec": "hisparse",
+    "HiSparseResidentSpec": "hisparse",
+}
+
+
+def kind_of(spec: Any) -> str:
+    """The kind of a spec by its class, or the class that it refines; ``other`` for a class that kvdoctor does not know."""
+    name = type(spec).__name__
+    if name in KINDS:
+        return KINDS[name]
+    return "other"
+
+
+def to_plan(settled: Settled, refusal: Refusal | None) -> Plan:
+    """Everything settled, as plain data."""
+    stages = _stages(settled)
+    counted = settled.budget.weights_fit is not False  # a layout-only budget has no meaning as capacity
+    cache = settled.config.cache_config if settled.config is not None else None
+    planned = settled.scheduler_config is not None and counted
+    return Plan(
+        engine=_engine(settled),
+        launch=_launch(settled),
+        memory=_memory(settled, stages),
+        stages=stages,
+        layers=_layers(settled),
+        groups=_groups(settled),
+        scheduler_block_size=settled.scheduler_block_size,
+        hash_block_size=settled.hash_block_size,
+        prefix_hit_tokens=settled.prefix_hit_tokens,
+        min_reusable_prefix_tokens=settled.min_reusable_prefix_tokens,
+        num_blocks=settled.scheduler_config.num_blocks if planned else None,
+        bytes_per_block=max((s.bytes_per_block for s in stages if s.bytes_per_block is not None), default=None),
+        kv_cache_tokens=getattr(cache, "kv_cache_size_tokens", None) if planned else None,
+        max_concurrency=getattr(cache, "kv_cache_max_concurrency", None) if planned else None,
+        checks=tuple(settled.checks),
+        assumptions=tuple(settled.assumptions),
+        refusal=refusal,
+        vllm_log=tuple(settled.log),
+    )
+
+
+def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
+    configs = settled.worker_configs
+    if configs:
+        per_stage = [config.kv_cache_groups for config in configs]
+    elif settled.groups:
+        per_stage = [settled.groups]
+    else:
+        return ()
+    backends = {name: backend for stage in settled.stages for name, backend in stage.backends.items()}
+    draft_layers = {name for stage in settled.stages for name in stage.draft_layers}
+    plans = []
+    for index, group in enumerate(per_stage[0]):
+        layers = [
+            _layer(name, _spec_of(member.kv_cache_spec, name), backends, draft_layers)
+            for groups in per_stage
+            for member in [groups[index]]
+            for name in member.layer_names
+            if _has_spec(member.kv_cache_spec, name)
+        ]
+        spec = _representative(group.kv_cache_spec)
+        kernel = settled.kernel_block_sizes[index] if index < len(settled.kernel_block_sizes) else None
+        plans.append(
+            GroupPlan(
+                spec=type(spec).__name__,
+                kind=kind_of(spec),
+                block_size=_scheduled_block_size(spec, settled.config),
+                layers=tuple(layers),
+                prefix_cacheable=bool(getattr(spec, "prefix_cacheable", True)),
+                draft=bool(layers) and all(layer.draft for layer in layers),
+                blocks_per_request=_blocks_per_request(spec, settled.config),
+                kernel_block_size=kernel,
+            )
+        )
+    return tuple(plans)
+
+
+def _spec_of(group_spec: Any, name: str) -> Any:
+    members = getattr(group_spec, "kv_cache_specs", None)
+    return members[name] if members is not None else group_spec
+
+
+def _has_spec(group_spec: Any, name: str) -> bool:
+    """A layer that shares another's cache is added to the group when buffers are bound, and has no spec of its own."""
+    members = getattr(group_spec, "kv_cache_specs", None)
+    return members is None or name in members
+
+
+def _representative(group_spec: Any) -> Any:
+    members = getattr(group_spec, "kv_cache_specs", None)
+    return next(iter(members.values())) if members else group_spec
+
+
+def _layers(settled: Settled) -> tuple[LayerPlan, ...]:
+    return tuple(
+        _layer(name, spec, stage.backends, stage.draft_layers) for stage in settled.stages for name, spec in stage.specs.items()
+    )
+
+
+def _layer(name: str, spec: Any, backends: Any, draft_layers: Any) -> LayerPlan:
+    backend = backends.get(name)
+    return LayerPlan(
+        name=name,
+        spec=type(spec).__name__,
+        kind=kind_of(spec),
+        block_size=spec.block_size,
+        page_bytes=spec.page_size_bytes,
+        used_bytes=_used_bytes(spec),
+        backend=backend.get_name() if backend is not None else None,
+        draft=name in draft_layers,
+        fields={f.name: _plain(getattr(spec, f.name)) for f in dataclasses.fields(spec)},
+    )
+
+
+def _used_bytes(spec: Any) -> int:
+    """vLLM's page size without padding; mamba specs have no property for it before 0.33, so the padding is taken away."""
+    used = getattr(spec, "real_page_size_bytes", None)
+    if used is None and any(f.name == "page_size_padded" for f in dataclasses.fields(spec)):
+        used = dataclasses.replace(spec, page_size_padded=None).page_size_bytes
+    return int(spec.page_size_bytes if used is None else used)
+
+
+def _scheduled_block_size(spec: Any, config: Any) -> int:
+    """Tokens of one block as the scheduler counts them: context parallelism multiplies it (``resolve_dcp_kv_block_size``)."""
+    dcp = config.parallel_config.decode_context_parallel_size
+    try:
+        from vllm.v1.core.kv_cache_utils import resolve_dcp_kv_block_size
+    except ImportError:  # before 0.31 every block size was multiplied
+        return int(spec.block_size * dcp)
+    return int(resolve_dcp_kv_block_size(spec, dcp))
+
+
+def _blocks_per_request(spec: Any, config: Any) -> int:
+    """Blocks of a request of ``max_model_len`` tokens, from vLLM's own bytes (``get_max_concurrency_for_kv_cache_config``)."""
+    return -(-int(spec.max_memory_usage_bytes(config)) // int(spec.page_size_bytes))
+
+
+def _stages(settled: Settled) -> tuple[StagePlan, ...]:
+    counted = settled.budget.weights_fit is not False
+    plans = []
+    for index, stage in enumerate(settled.stages):
+        worker_config = settled.worker_configs[index] if settled.worker_configs else None
+        groups = worker_config.kv_cache_groups if worker_config is not None else []
+        plans.append(
+            StagePlan(
+                index=index,
+                weights_bytes=stage.weights_bytes,
+                draft_weights_bytes=stage.draft_weights_bytes,
+                kv_cache_bytes=settled.budget.stage_bytes[index] if settled.budget.stage_bytes and counted else None,
+                layer_count=len(stage.specs),
+                group_layers=tuple(sum(name in stage.specs for name in group.layer_names) for group in groups),
+                bytes_per_block=_bytes_per_block(worker_config) if worker_config is not None else None,
+            )
+        )
+    return tuple(plans)
+
+
+def _bytes_per_block(worker_config: Any) -> int | None:
+    """What one block takes in the pool of a worker: groups overlay each other in one allocation since 0.31, before that tensors add up."""
+    tensors = [t for t in worker_config.kv_cache_tensors if not getattr(t, "host_resident", False)]
+    if not tensors or not worker_config.num_blocks:
+        return None
+    total = tensors[0].size if hasattr(tensors[0], "layer_stride") else sum(t.size for t in tensors)
+    return int(total // worker_config.num_blocks)
+
+
+def _memory(settled: Settled, stages: tuple[StagePlan, ...]) -> MemoryFacts:
+    budget, config = settled.budget, settled.config
+    return MemoryFacts(
+        gpu_bytes=settled.request.gpu.memory_bytes,
+        gpu_memory_utilization=config.cache_config.gpu_memory_utilization if config is not None else None,
+        weights_bytes=max((stage.weights_bytes for stage in stages), default=None),
+        kv_cache_bytes=min((s.kv_cache_bytes for s in stages if s.kv_cache_bytes is not None), default=None),
+        kv_cache_source="estimate" if budget.source == "estimate" else "kv_cache_memory",
+        allowance_bytes=budget.allowance_bytes,
+        allowance_source=budget.allowance_source,
+        weights_fit=budget.weights_fit,
+        needed_for_max_model_len_bytes=budget.needed_bytes,
+        estimated_max_model_len=budget.estimated_max_model_len,
+    )
+
+
+def _engine(settled: Settled) -> EngineFacts:
+    import transformers
+    import vllm
+
+    from kvdoctor.dryrun.install import libraries
+
+    layers: dict[str, int] = {}
+    for stage in settled.stages:
+        for name in stage.specs:
+            backend = stage.backends.get(name)
+            if backend is not None:
+                layers[backend.get_name()] = layers.get(backend.get_name(), 0) + 1
+    runner = getattr(settled.config, "use_v2_model_runner", None) if settled.config is not None else None
+    major, minor = settled.request.gpu.compute_capability
+    layout = getattr(settled.config.cache_config, "kv_cache_layout", None) if settled.config is not None else None
+    return EngineFacts(
+        vllm_version=vllm.__version__,
+        torch_version=torch.__version__,
+        transformers_version=transformers.__version__,
+        source="installed",
+        platform="cuda",
+        compute_capability=f"{major}.{minor}",
+        libraries="loaded" if libraries() else "stand-ins",
+        model_runner=None if runner is None else "V2" if runner else "V1",
+        attention_backends=layers,
+        kv_cache_layout=str(getattr(layout, "name", layout)) if layout is not None else None,
+    )
+
+
+def _launch(settled: Settled) -> LaunchFacts:
+    request, config = settled.request, settled.config
+    name = request.model.text if request.model is not None else "layer specs"
+    if config is None:
+        return LaunchFacts(**{f.name: None for f in dataclasses.fields(LaunchFacts)} | {"model": name})
+    model, cache, parallel, scheduler = config.model_config, config.cache_config, config.parallel_config, config.scheduler_config
+    speculative = config.speculative_config
+    mode = config.compilation_config.cudagraph_mode
+    return LaunchFacts(
+        model=name,
+        architecture=next(iter(model.architectures or ()), None),
+        model_type=getattr(model.hf_config, "model_type", None),
+        dtype=_plain(model.dtype),
+        quantization=model.quantization,
+        kv_cache_dtype=str(cache.cache_dtype),
+        max_model_len=model.max_model_len,
+        max_num_seqs=scheduler.max_num_seqs,
+        max_num_batched_tokens=scheduler.max_num_batched_tokens,
+        tensor_parallel_size=parallel.tensor_parallel_size,
+        pipeline_parallel_size=parallel.pipeline_parallel_size,
+        decode_context_parallel_size=parallel.decode_context_parallel_size,
+        data_parallel_size=parallel.data_parallel_size,
+        expert_parallel=parallel.enable_expert_parallel,
+        prefix_caching=cache.enable_prefix_caching,
+        chunked_prefill=scheduler.enable_chunked_prefill,
+        async_scheduling=scheduler.async_scheduling,
+        mamba_cache_mode=getattr(cache, "mamba_cache_mode", None),
+        cudagraph_mode=None if mode is None else mode.name,
+        speculative_method=None if speculative is None else speculative.method,
+        num_speculative_tokens=None if speculative is None else speculative.num_speculative_tokens,
+    )
+
+
+def _plain(value: Any) -> Any:
+    """A spec's field as JSON can hold it: dtypes and enums by name, fractions as text, anything unknown by its text."""
+    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(value, enum.Enum):
+        return value
+    if isinstance(value, torch.dtype):
+        return str(value).removeprefix("torch.")
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, Fraction):
+        return str(value)
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return str(value)

@@ -1,0 +1,105 @@
+"""Empty stand-ins for vLLM's compiled libraries: the second way, where they are absent or cannot load.
+
+The few capability queries that live in the libraries are answered from the assumed device (the table is read from the libraries of
+0.33.0); an operator that layers keep a handle on has a name and nothing else, and says so when it is called.
+"""
+
+import importlib.abc
+import importlib.machinery
+import sys
+import types
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kvdoctor.dryrun.device import StandInAsked
+
+# Library of each namespace of operators that layers look into while they are built (``_flashkda_C``: Kimi-K3, 0.32 and later).
+_NAMESPACES = ("_C", "_moe_C", "_C_cache_ops", "_C_custom_ar", "_vllm_fa2_C", "_vllm_fa3_C", "_flashmla_C", "_flashkda_C", "_deepselect_C", "_qutlass_C")
+
+# Which capabilities each query of the compiled library answers with yes.
+_CAPABILITY_QUERIES = {
+    "cutlass_scaled_mm_supports_fp8": lambda capability: capability >= 89,
+    "cutlass_scaled_mm_supports_block_fp8": lambda capability: capability >= 90,
+    "cutlass_group_gemm_supported": lambda capability: 90 <= capability < 120,
+    "cutlass_scaled_mm_supports_fp4": lambda capability: capability >= 100,
+    "mxfp4_experts_quant_supported": lambda capability: 100 <= capability < 120,
+}
+
+
+class _EmptyLibraries(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports an empty module in the place of each compiled library of vLLM's wheel.
+
+    A library that a real installation has must count as present (FlashMLA, FlashAttention 3, DeepGEMM decide backends), also where a
+    release was unpacked without it: then an empty file of its name stands in the tree.
+    """
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: types.ModuleType | None = None) -> Any:
+        """The module of a compiled library, by its file's name."""
+        del target
+        leaf = name.rpartition(".")[2]
+        if name.startswith("vllm.") and path and any((Path(folder) / f"{leaf}.abi3.so").exists() for folder in path):
+            return importlib.machinery.ModuleSpec(name, self)
+        return None
+
+    def create_module(self, spec: Any) -> types.ModuleType:
+        """An empty module."""
+        return types.ModuleType(spec.name)
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        """Nothing to run."""
+
+
+class _Operator:
+    """An operator known by name only."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __getattr__(self, overload: str) -> Any:
+        if overload.startswith("__"):
+            raise AttributeError(overload)
+        return _Operator(f"{self.name}.{overload}")
+
+    def __call__(self, *_arguments: object, **_options: object) -> None:
+        raise StandInAsked(f"the operator {self.name}")
+
+
+def install_modules() -> None:
+    """Stand in for the libraries themselves; before vLLM is imported."""
+    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
+        del sys.modules[name]  # a library that failed to load leaves half of vLLM imported
+    sys.meta_path.insert(0, _EmptyLibraries())
+    fragment = torch.library.Library("_C", "FRAGMENT")
+    for name, answer in _CAPABILITY_QUERIES.items():
+        if not hasattr(torch.ops._C, name):
+            fragment.define(f"{name}(int capability) -> bool")
+            fragment.impl(name, answer, "CompositeExplicitAutograd")
+    _FRAGMENTS.append(fragment)
+
+
+_FRAGMENTS: list[Any] = []  # a fragment takes its definitions with it when it is collected
+
+
+def install_operators() -> None:
+    """Let operators be named; only after ``vllm._custom_ops`` is imported, which registers fakes for those that exist."""
+    import vllm._custom_ops  # noqa: F401
+
+    for namespace in _NAMESPACES:
+        real = getattr(torch.ops, namespace)
+
+        def lookup(_self: Any, operator: str, real: Any = real, namespace: str = namespace) -> Any:
+            try:
+                return getattr(real, operator)
+            except AttributeError:
+                if operator.startswith("__") or operator in _ABSENT_BY_CAPABILITY:
+                    raise
+                return _Operator(f"{namespace}::{operator}")
+
+        setattr(torch.ops, namespace, type("_NamedOperators", (type(real),), {"__getattr__": lookup})(namespace))
+
+
+# Operators whose absence is an answer to vLLM (it catches the AttributeError).
+_ABSENT_BY_CAPABILITY: frozenset[str] = frozenset()

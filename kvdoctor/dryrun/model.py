@@ -1,0 +1,174 @@
+"""The model on the meta device: built by vLLM's own classes, its layers registered, nothing allocated."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+META = torch.device("meta")
+
+
+class CudaMeansMeta(TorchFunctionMode):
+    """Redirect an explicit ``device="cuda"`` in layer code, which goes around ``torch.device("meta")``; pinned memory needs a driver."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call ``func`` with CUDA devices turned into meta."""
+        kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
+        if kwargs.get("device") is not None:
+            kwargs["device"] = _meta_for_cuda(kwargs["device"])
+        if func in _MOVES:
+            args = tuple(_meta_for_cuda(value) for value in args)
+        return func(*args, **kwargs)
+
+
+_MOVES = frozenset({torch.Tensor.to, torch.Tensor.cuda})
+
+
+def _meta_for_cuda(value: Any) -> Any:
+    """A device in any of torch's spellings (``cuda:0``, an index, an object) as meta if it is CUDA; anything else as it is."""
+    if isinstance(value, (str, int)) and not isinstance(value, bool):
+        try:
+            device = torch.device(value)
+        except RuntimeError:  # a string that names no device, such as a method's other argument
+            return value
+        return META if device.type == "cuda" else value
+    return META if isinstance(value, torch.device) and value.type == "cuda" else value
+
+
+def install() -> None:
+    """Make vLLM's model loaders build and stop there: no download, no weights.
+
+    Every model, a draft's too, comes through ``get_model_loader``; the load format that the user chose stays in the configuration.
+    """
+    from vllm.model_executor import model_loader
+    from vllm.model_executor.model_loader.base_loader import BaseModelLoader
+    from vllm.model_executor.model_loader.utils import initialize_model
+    from vllm.utils.torch_utils import set_default_torch_dtype
+
+    class MetaLoader(BaseModelLoader):  # type: ignore[misc,valid-type]  # vLLM's classes are Any to mypy
+        """A loader that leaves the model as it was constructed."""
+
+        def download_model(self, model_config: Any) -> None:
+            """Fetch nothing."""
+
+        def load_weights(self, model: Any, model_config: Any) -> None:
+            """Load nothing."""
+
+        def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
+            """Build the model under the meta device."""
+            with set_default_torch_dtype(model_config.dtype), META, CudaMeansMeta():
+                return initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix).eval()
+
+    model_loader.get_model_loader = lambda load_config: MetaLoader(load_config)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuiltStage:
+    """What one pipeline stage's worker knows once its model is built: vLLM's objects, inside the fence."""
+
+    config: Any
+    specs: dict[str, Any]
+    layouts: list[str]
+    backends: dict[str, Any]
+    weights_bytes: int
+    draft_weights_bytes: int
+    draft_layers: frozenset[str]
+    model: Any
+
+
+@contextmanager
+def on_meta() -> Iterator[None]:
+    """Whatever vLLM allocates inside lands on the meta device."""
+    with META, CudaMeansMeta():
+        yield
+
+
+def build_stage(config: Any) -> BuiltStage:
+    """Build the model of the rank whose process groups exist, and settle its block size and specs.
+
+    The order is that of a worker (``vllm/v1/worker/gpu/model_runner.py``, 0.33): speculator made, model loaded, draft loaded, then the
+    block size, which depends on the layers' attention backends, then the specs.
+    """
+    from vllm.config import get_layers_from_vllm_config, set_current_vllm_config
+    from vllm.model_executor.layers.attention_layer_base import AttentionLayerBase
+    from vllm.model_executor.model_loader import get_model
+    from vllm.platforms import current_platform
+    from vllm.v1.worker.gpu.attn_utils import get_kv_cache_spec
+
+    with set_current_vllm_config(config):
+        _initialize_workspace()
+        speculator = _speculator(config)
+        model = get_model(vllm_config=config)
+        target_layers = set(config.compilation_config.static_forward_context)
+        draft = None
+        if speculator is not None and hasattr(speculator, "load_model"):
+            with on_meta():
+                speculator.load_model(model)
+            draft = getattr(speculator, "model", None)
+        current_platform.update_block_size_for_backend(config)
+    # A worker answers the following with no current configuration set, and backends look at it (FlashInfer's page sizes).
+    specs = get_kv_cache_spec(config)
+    dcp_size = config.parallel_config.decode_context_parallel_size
+    draft_layers = frozenset(set(config.compilation_config.static_forward_context) - target_layers)
+    if dcp_size > 1 and getattr(speculator, "dcp_size", dcp_size) == 1:
+        specs = _replicate_draft(specs, draft_layers)
+    layers = get_layers_from_vllm_config(config, AttentionLayerBase)
+    weights = _storage_bytes(model)
+    draft_weights = {key: size for key, size in _storage_bytes(draft).items() if key not in weights}
+    return BuiltStage(
+        config=config,
+        specs=specs,
+        layouts=_layouts(config),
+        backends={name: layer.get_attn_backend() for name, layer in layers.items() if hasattr(layer, "get_attn_backend")},
+        weights_bytes=sum(weights.values()) + sum(draft_weights.values()),
+        draft_weights_bytes=sum(draft_weights.values()),
+        draft_layers=draft_layers,
+        model=model,
+    )
+
+
+def _speculator(config: Any) -> Any:
+    """The speculator that the last pipeline stage of the V2 runner makes; ``None`` where there is none, or nothing of it is a model."""
+    from vllm.distributed.parallel_state import get_pp_group
+
+    speculative = config.speculative_config
+    if speculative is None or speculative.draft_model_config is None or not get_pp_group().is_last_rank:
+        return None
+    from vllm.v1.worker.gpu.spec_decode import init_speculator
+
+    with on_meta():
+        return init_speculator(config, META, None)
+
+
+def _replicate_draft(specs: dict[str, Any], draft_layers: frozenset[str]) -> dict[str, Any]:
+    """A draft at DCP 1 under a DCP target keeps a whole copy of its cache (``GPUModelRunner.get_kv_cache_spec``, 0.31 and later)."""
+    from dataclasses import replace
+
+    return {name: replace(spec, dcp_sharded=False) if name in draft_layers else spec for name, spec in specs.items()}
+
+
+def _initialize_workspace() -> None:
+    """Sparse MLA asks for the workspace while its layers are built; a worker makes it before (``gpu_worker.py``)."""
+    from vllm.v1.worker import workspace
+
+    workspace.init_workspace_manager(META)
+
+
+def _layouts(config: Any) -> list[str]:
+    """The KV layouts that all backends of the stage support; releases before 0.29 have no such choice."""
+    try:
+        from vllm.v1.worker.worker_base import get_current_attn_backends, get_supported_kv_cache_layouts
+    except ImportError:
+        return []
+    return [layout.name for layout in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
+
+
+def _storage_bytes(model: Any) -> dict[int, int]:
+    """Bytes of each parameter and buffer by identity, so that what a draft shares with its target counts once."""
+    if model is None:
+        return {}
+    tensors = [*model.parameters(), *model.buffers()]
+    return {id(tensor): tensor.numel() * tensor.element_size() for tensor in tensors}

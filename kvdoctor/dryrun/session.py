@@ -1,0 +1,78 @@
+"""One request from start to plan, inside its own process."""
+
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from kvdoctor.dryrun import convert, device, launch
+from kvdoctor.dryrun.install import libraries
+from kvdoctor.dryrun.settled import Budget, Refused, Settled
+from kvdoctor.plain import to_plain
+from kvdoctor.plan import LogRecord
+from kvdoctor.request import LaunchRequest
+
+_KEPT_LEVEL = logging.INFO
+
+
+def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[str, Any]:
+    """The plan of ``request`` in plain form; a refusal by vLLM is part of it.
+
+    Raises:
+        KvdoctorError: the request was wrong, or no answer could be had.
+    """
+    settled = Settled(request=request, report_step=report_step, budget=Budget(source="kv_cache_memory"))
+    settled.assumptions.extend(_assumptions(request))
+    refusal = None
+    with _log_into(settled.log):
+        try:
+            if request.specs is not None:
+                from kvdoctor.dryrun import given_specs
+
+                given_specs.run(settled)
+            else:
+                assert request.model is not None  # noqa: S101 - a request has a model or specs
+                launch.run(settled, request.model.path or request.model.text)
+        except Refused as refused:
+            refusal = refused.refusal
+    return to_plain(convert.to_plan(settled, refusal))  # type: ignore[no-any-return]
+
+
+def _assumptions(request: LaunchRequest) -> Iterator[str]:
+    gpu = request.gpu
+    yield (
+        f"{gpu.device_name}: compute capability {'.'.join(map(str, gpu.compute_capability))}, "
+        f"{gpu.memory_bytes / 2**30:.2f} GiB, {gpu.sm_count} SMs, as many as the launch asks for, on one node"
+    )
+    yield "started by vllm serve" if request.usage == "serve" else "started by LLM()"
+    yield f"CUDA {device.cuda_major()}; FlashInfer's kernels as in vLLM's official image"
+    yield "vLLM's own compiled libraries, loaded" if libraries() else "stand-ins for vLLM's compiled libraries"
+    given = {name: value for name, value in os.environ.items() if name.startswith("VLLM_") and name in request.environment}
+    if given:
+        yield "environment: " + ", ".join(f"{name}={value}" for name, value in sorted(given.items()))
+
+
+class _IntoLog(logging.Handler):
+    """Keeps what vLLM logs, in order."""
+
+    def __init__(self, log: list[LogRecord]) -> None:
+        super().__init__(_KEPT_LEVEL)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._log.append(LogRecord(level=record.levelname, message=record.getMessage()))
+
+
+@contextmanager
+def _log_into(log: list[LogRecord]) -> Iterator[None]:
+    handler = _IntoLog(log)
+    logger = logging.getLogger("vllm")
+    logger.addHandler(handler)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)

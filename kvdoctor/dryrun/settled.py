@@ -1,0 +1,75 @@
+"""What a dry launch has settled so far: vLLM's objects, kept so that a refusal still shows what came before it."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from kvdoctor.dryrun.model import BuiltStage
+from kvdoctor.plan import Check, LogRecord, Refusal
+from kvdoctor.request import LaunchRequest
+
+
+class Refused(Exception):  # noqa: N818 - it is vLLM's refusal, not an error of ours
+    """vLLM refused the launch; ``refusal`` has its words."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.message)
+        self.refusal = refusal
+
+
+@dataclass(kw_only=True)
+class Budget:
+    """The KV-cache bytes of each stage's GPUs, and where they come from."""
+
+    source: str
+    stage_bytes: list[int] = field(default_factory=list)
+    allowance_bytes: int | None = None
+    allowance_source: str | None = None
+    weights_fit: bool | None = None
+    needed_bytes: int | None = None
+    estimated_max_model_len: int | None = None
+
+
+@dataclass(kw_only=True)
+class Settled:
+    """One dry launch under way. Fields are filled in the order of the steps; ``None`` or empty means not settled."""
+
+    request: LaunchRequest
+    report_step: Callable[[str], None]
+    budget: Budget
+    engine_args: Any = None
+    config: Any = None
+    stages: list[BuiltStage] = field(default_factory=list)
+    groups: list[Any] = field(default_factory=list)
+    worker_configs: list[Any] = field(default_factory=list)
+    scheduler_config: Any = None
+    scheduler_block_size: int | None = None
+    hash_block_size: int | None = None
+    prefix_hit_tokens: int | None = None
+    min_reusable_prefix_tokens: int | None = None
+    kernel_block_sizes: list[int | None] = field(default_factory=list)
+    checks: list[Check] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
+    assumptions: list[str] = field(default_factory=list)
+
+    @contextmanager
+    def step(self, name: str) -> Iterator[None]:
+        """Report ``name`` as the current step; vLLM's exceptions inside become :class:`Refused` with that name as the stage."""
+        from kvdoctor.dryrun.limits import raise_if_ours
+
+        self.report_step(name)
+        try:
+            yield
+        except Refused:
+            raise
+        except Exception as error:
+            raise_if_ours(error, step=name)
+            refusal = Refusal(stage=name, exception=type(error).__name__, message=str(error) or repr(error))
+            self.checks.append(Check(name=name, outcome="refused", note=None))
+            raise Refused(refusal) from error
+        self.checks.append(Check(name=name, outcome="passed", note=None))
+
+    def not_checked(self, name: str, why: str) -> None:
+        """Record a step of a boot that a machine without a GPU cannot take."""
+        self.checks.append(Check(name=name, outcome="not_checked", note=why))

@@ -1,0 +1,227 @@
+"""The worker's own side: import vLLM once, fork a child per request, pass its answer on.
+
+Started as ``python -m kvdoctor.dryrun.worker``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
+prints goes to stderr. The worker ends when stdin does, and takes its children with it.
+"""
+
+import ctypes
+import json
+import os
+import selectors
+import signal
+import sys
+import time
+from dataclasses import dataclass, field
+from typing import Any, BinaryIO
+
+from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_UNASSESSED, KvdoctorError
+from kvdoctor.plain import from_plain
+from kvdoctor.request import LaunchRequest
+
+_PR_SET_PDEATHSIG = 1
+_READ_BYTES = 2**16
+
+
+@dataclass
+class _Child:
+    """A request under way. ``pipe`` is the reading end of the child's replies."""
+
+    pid: int
+    pipe: int
+    request_id: int
+    ends_at: float
+    timeout_seconds: float
+    step: str = "starting"
+    unread: bytearray = field(default_factory=bytearray)
+    answered: bool = False
+
+
+def main() -> None:
+    """Serve until stdin closes."""
+    _die_with_parent()
+    replies = _claim_stdout()
+    os.environ.setdefault("VLLM_HAS_FLASHINFER_CUBIN", "1")  # vLLM's official image has the cubins; without them backends differ
+    try:
+        from kvdoctor.dryrun import install
+
+        install.prepare()
+        import vllm
+    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
+        failure = _failure("unassessed", f"vLLM cannot be imported: {type(error).__name__}: {error}", "Install it whole: pip install 'kvdoctor[vllm]'.")
+        _send(replies, {"event": "failure", "id": None, "failure": failure})
+        raise
+    _send(replies, {"event": "ready", "vllm_version": vllm.__version__})
+    _Server(replies).serve()
+    # Interpreter teardown with vLLM imported takes seconds, and there is nothing to save.
+    os._exit(0)
+
+
+class _Server:
+    """Requests in, children's replies out."""
+
+    def __init__(self, replies: BinaryIO) -> None:
+        self._replies = replies
+        self._selector = selectors.DefaultSelector()
+        self._children: dict[int, _Child] = {}
+        self._unread = bytearray()
+        self._gpu: Any = None
+
+    def serve(self) -> None:
+        self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ)
+        while True:
+            now = time.monotonic()
+            wait = min((child.ends_at - now for child in self._children.values()), default=None)
+            for key, _ in self._selector.select(None if wait is None else max(0.0, wait)):
+                if key.fd == sys.stdin.fileno():
+                    if not self._take_requests():
+                        self._end_all()
+                        return
+                else:
+                    self._pass_on(self._children[key.fd])
+            self._end_late()
+
+    def _take_requests(self) -> bool:
+        data = os.read(sys.stdin.fileno(), _READ_BYTES)
+        self._unread += data
+        *lines, rest = self._unread.split(b"\n")
+        self._unread = bytearray(rest)
+        for line in lines:
+            self._start(json.loads(line))
+        return bool(data)
+
+    def _start(self, message: dict[str, Any]) -> None:
+        request = from_plain(LaunchRequest, message["request"])
+        request_id, timeout_seconds = int(message["id"]), float(message["timeout_seconds"])
+        if self._gpu is None:
+            self._prepare_for(request)
+        if request.gpu != self._gpu:
+            # Layers read the capability when their modules are imported: the answers would be for another device.
+            failure = _failure("bug", f"this worker stands for {self._gpu.name}, not {request.gpu.name}", "Start a worker for each GPU.")
+            _send(self._replies, {"event": "failure", "id": request_id, "failure": failure})
+            return
+        read_end, write_end = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(read_end)
+            _child_main(request, request_id, write_end)
+        os.close(write_end)
+        child = _Child(pid, read_end, request_id, time.monotonic() + timeout_seconds, timeout_seconds)
+        self._children[read_end] = child
+        self._selector.register(read_end, selectors.EVENT_READ)
+
+    def _prepare_for(self, request: LaunchRequest) -> None:
+        from kvdoctor.dryrun import device, install
+
+        self._gpu = request.gpu
+        device.assume(request.gpu, gpu_count=1)
+        install.prepare_for_device()
+
+    def _pass_on(self, child: _Child) -> None:
+        data = os.read(child.pipe, _READ_BYTES)
+        child.unread += data
+        *lines, rest = child.unread.split(b"\n")
+        child.unread = bytearray(rest)
+        for line in lines:
+            message = json.loads(line)
+            if message["event"] == "step":
+                child.step = message["step"]
+            else:
+                child.answered = True
+            _send(self._replies, message)
+        if not data:
+            self._reap(child)
+
+    def _reap(self, child: _Child) -> None:
+        self._selector.unregister(child.pipe)
+        os.close(child.pipe)
+        del self._children[child.pipe]
+        _, status = os.waitpid(child.pid, 0)
+        if not child.answered:
+            how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
+            kind, hint = "bug", "Please report this with the command line; -v shows what vLLM printed."
+            if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
+                kind, hint = "unassessed", "The machine was probably out of memory: close other programs, or check fewer deployments at once."
+            failure = _failure(kind, f"the dry launch died at '{child.step}' ({how})", hint)
+            _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
+
+    def _end_late(self) -> None:
+        now = time.monotonic()
+        for child in list(self._children.values()):
+            if child.ends_at <= now:
+                child.answered = True
+                _kill(child.pid)
+                self._reap(child)
+                failure = _failure(
+                    "unassessed",
+                    f"no answer within {child.timeout_seconds:g} s; it was at '{child.step}'",
+                    "Give it longer with --timeout SECONDS.",
+                )
+                _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
+
+    def _end_all(self) -> None:
+        for child in self._children.values():
+            _kill(child.pid)
+            os.waitpid(child.pid, 0)
+
+
+def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
+    """One request, in a process of its own that ends without interpreter teardown (it takes seconds, and there is nothing to save)."""
+    os.setpgid(0, 0)
+    _die_with_parent()
+    sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - for the life of the process
+    with os.fdopen(pipe, "wb") as replies:
+        from kvdoctor.dryrun.session import assess
+
+        try:
+            plan = assess(request, lambda step: _send(replies, {"event": "step", "id": request_id, "step": step}))
+            _send(replies, {"event": "plan", "id": request_id, "plan": plan})
+        except KvdoctorError as error:
+            kind = {EXIT_BAD_REQUEST: "bad_request", EXIT_UNASSESSED: "unassessed"}.get(error.exit_code, "bug")
+            _trace()
+            _send(replies, {"event": "failure", "id": request_id, "failure": _failure(kind, error.message, error.hint)})
+        except BaseException as error:  # noqa: BLE001 - the child's last word; nothing above it could report
+            _trace()
+            failure = _failure("bug", f"{type(error).__name__}: {error}", "Please report this with the command line.")
+            _send(replies, {"event": "failure", "id": request_id, "failure": failure})
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _trace() -> None:
+    import traceback
+
+    traceback.print_exc()
+
+
+def _failure(kind: str, message: str, hint: str) -> dict[str, str]:
+    return {"kind": kind, "message": message, "hint": hint}
+
+
+def _send(replies: BinaryIO, message: dict[str, Any]) -> None:
+    replies.write(json.dumps(message).encode() + b"\n")
+    replies.flush()
+
+
+def _claim_stdout() -> BinaryIO:
+    """Keep the reply pipe to ourselves: from here on, whatever prints to stdout prints to stderr."""
+    replies = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return replies
+
+
+def _die_with_parent() -> None:
+    """Have the kernel end this process when its parent is gone (Linux): a killed command leaves nothing behind."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _kill(pid: int) -> None:
+    for end in (os.killpg, os.kill):
+        try:
+            end(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+
+
+if __name__ == "__main__":
+    main()

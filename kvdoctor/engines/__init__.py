@@ -1,0 +1,1 @@
+"""Which vLLM answers, and the worker process in which it does."""

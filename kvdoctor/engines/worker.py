@@ -1,0 +1,227 @@
+"""The client's side of a worker: its life, and the protocol spoken over its pipes.
+
+One JSON object a line. To the worker: ``{"id", "request", "timeout_seconds"}``. From it: ``ready`` once vLLM is imported, then for each
+request any number of ``step``, and one ``plan`` or ``failure``. A failure with no id ends the worker. Several requests may be under way.
+"""
+
+import json
+import os
+import selectors
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from kvdoctor.engines.cache import cache_directory
+from kvdoctor.engines.environment import worker_environment
+from kvdoctor.engines.interface import Engine
+from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
+from kvdoctor.plain import from_plain, to_plain
+from kvdoctor.plan import Plan
+from kvdoctor.request import LaunchRequest
+
+WORKER_MODULE = "kvdoctor.dryrun.worker"
+# The worker keeps the time of a request itself, and names the step it was at; past this much more it is taken for hung.
+GRACE_SECONDS = 10.0
+_FAREWELL_SECONDS = 2.0
+_MAX_REPLY_BYTES = 256 * 2**20
+_PIPE_CHUNK_BYTES = 2**16
+
+Step = Callable[[str], None]
+
+
+class Worker:
+    """A process with one vLLM in it. A context manager: on the way out the process and its children are gone, whatever the reason."""
+
+    def __init__(self, engine: Engine, *, environment: Mapping[str, str], network: bool, module: str = WORKER_MODULE) -> None:
+        self.engine = engine
+        self.notes: list[str] = []
+        self.vllm_version: str | None = None
+        self._given = dict(environment)
+        self._network = network
+        self._module = module
+        self._owned = ExitStack()
+        self._next_id = 1
+        self._unsent = b""
+        self._unread = b""
+        self._replies: dict[int, list[dict[str, Any]]] = {}
+
+    def __enter__(self) -> Self:
+        try:
+            self._start()
+        except BaseException:
+            self._owned.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._owned.close()
+
+    def plan(self, request: LaunchRequest, *, timeout_seconds: float, on_step: Step | None = None) -> Plan:
+        """Have ``request`` planned. ``on_step`` hears what the worker is at."""
+        tell = on_step or _ignore
+        self._wait_until_ready(timeout_seconds, tell)
+        identity = self._submit(request, timeout_seconds)
+        deadline = time.monotonic() + timeout_seconds + GRACE_SECONDS
+        while True:
+            while not self._replies[identity]:
+                self._exchange(deadline, f"planning took more than {timeout_seconds:g} seconds")
+            reply = self._replies[identity].pop(0)
+            match reply.get("event"):
+                case "step":
+                    tell(str(reply.get("step")))
+                case "plan":
+                    del self._replies[identity]
+                    return _read_plan(reply.get("plan"))
+                case "failure":
+                    del self._replies[identity]
+                    raise _failure(reply.get("failure"))
+                case event:
+                    raise Bug(f"the worker sent the event {event!r}", hint="Please report this.")
+
+    def stderr(self) -> str:
+        """Give what the worker wrote to its stderr."""
+        self._log.seek(0)
+        return self._log.read().decode("utf-8", errors="replace")
+
+    def _start(self) -> None:
+        cache, note = self._owned.enter_context(cache_directory())
+        if note:
+            self.notes.append(note)
+        scratch = self._owned.enter_context(tempfile.TemporaryDirectory(prefix="kvdoctor-", ignore_cleanup_errors=True))
+        self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
+        environment = worker_environment(os.environ, given=self._given, cache=cache, scratch=Path(scratch), network=self._network)
+        Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
+        start = Path(__file__).with_name("start_worker.py")
+        try:
+            self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
+                [self.engine.python, "-P", str(start), str(os.getpid()), self._module],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._log,
+                env=environment,
+                start_new_session=True,
+                bufsize=0,
+            )
+        except OSError as error:
+            raise Unassessed(f"{self.engine.python} could not be started: {error.strerror}", hint="Check --vllm.") from None
+        self._owned.callback(self._end)
+        self._selector = self._owned.enter_context(selectors.DefaultSelector())
+        self._input, self._output = _pipe(self._process.stdin), _pipe(self._process.stdout)
+        self._selector.register(self._output, selectors.EVENT_READ)
+
+    def _end(self) -> None:
+        """End the worker, and with it the children it forked, and reap it."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        if self.vllm_version is not None:
+            # At the end of its input a worker that serves kills its children, which have process groups of their own.
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_FAREWELL_SECONDS)
+        with suppress(ProcessLookupError):  # all gone already
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+    def _wait_until_ready(self, timeout_seconds: float, tell: Step) -> None:
+        if self.vllm_version is not None:
+            return
+        tell("importing vLLM")
+        deadline = time.monotonic() + timeout_seconds
+        while self.vllm_version is None:
+            self._exchange(deadline, f"importing vLLM took more than {timeout_seconds:g} seconds")
+
+    def _submit(self, request: LaunchRequest, timeout_seconds: float) -> int:
+        identity, self._next_id = self._next_id, self._next_id + 1
+        message = {"id": identity, "request": to_plain(request), "timeout_seconds": timeout_seconds}
+        if not self._unsent:
+            self._selector.register(self._input, selectors.EVENT_WRITE)
+        self._unsent += json.dumps(message).encode("ascii") + b"\n"
+        self._replies[identity] = []
+        return identity
+
+    def _exchange(self, deadline: float, what: str) -> None:
+        """Move bytes once: send what is waiting, take in what has come."""
+        remaining = deadline - time.monotonic()
+        ready = self._selector.select(remaining) if remaining > 0 else []
+        if not ready:
+            raise Unassessed(what, hint="Allow more time with --timeout SECONDS; -v shows what the worker wrote.")
+        for key, _ in ready:
+            if key.fd == self._output:
+                self._receive()
+            else:
+                self._send()
+
+    def _send(self) -> None:
+        try:
+            sent = os.write(self._input, self._unsent[:_PIPE_CHUNK_BYTES])
+        except BrokenPipeError:
+            raise self._death() from None
+        self._unsent = self._unsent[sent:]
+        if not self._unsent:
+            self._selector.unregister(self._input)
+
+    def _receive(self) -> None:
+        data = os.read(self._output, _PIPE_CHUNK_BYTES)
+        if not data:
+            raise self._death()
+        self._unread += data
+        if len(self._unread) > _MAX_REPLY_BYTES:
+            raise Bug("the worker's reply does not end", hint="Please report this.")
+        *lines, self._unread = self._unread.split(b"\n")
+        for line in lines:
+            self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            message = json.loads(line)
+            event, identity = message["event"], message.get("id")
+        except (ValueError, TypeError, KeyError, AttributeError):
+            shown = line[:200].decode("utf-8", errors="replace")
+            raise Bug(f"the worker sent something that is not its protocol: {shown}", hint="Please report this.") from None
+        if event == "ready":
+            self.vllm_version = str(message.get("vllm_version"))
+        elif identity is None and event == "failure":
+            raise _failure(message.get("failure"))
+        elif identity in self._replies:
+            self._replies[identity].append(message)
+
+    def _death(self) -> KvdoctorError:
+        code = self._process.wait()
+        when = "while importing vLLM" if self.vllm_version is None else "while planning"
+        if code == -signal.SIGKILL:
+            return Unassessed(f"the worker was killed {when}, likely because memory ran out", hint="Free some memory, then try again.")
+        how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
+        lines = [line for line in self.stderr().splitlines() if line.strip()]
+        cause = lines[-1].strip() if lines else "it wrote nothing to stderr"
+        return Unassessed(f"the worker ended {how} {when}: {cause}", hint="-v shows all that it wrote.")
+
+
+def _ignore(step: str) -> None:
+    """Stand in for a listener."""
+
+
+def _pipe(stream: Any) -> int:
+    descriptor: int = stream.fileno()
+    os.set_blocking(descriptor, False)
+    return descriptor
+
+
+def _read_plan(data: object) -> Plan:
+    try:
+        return from_plain(Plan, data)
+    except (ValueError, TypeError) as error:
+        raise Bug(f"the worker's plan has not the expected shape: {error}", hint="Please report this.") from None
+
+
+def _failure(data: object) -> KvdoctorError:
+    kinds: dict[object, type[KvdoctorError]] = {"bad_request": BadRequest, "unassessed": Unassessed, "bug": Bug}
+    fields = data if isinstance(data, dict) else {}
+    error = kinds.get(fields.get("kind"), Bug)
+    return error(str(fields.get("message", "the worker failed and did not say why")), hint=str(fields.get("hint") or "Please report this."))

@@ -1,0 +1,109 @@
+"""JSON files from anywhere, read so that what is wrong with one is said in one line."""
+
+import json
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+from kvdoctor.errors import BadRequest
+
+MAX_BYTES = 16 * 2**20
+MAX_DEPTH = 100
+_TOO_DEEP = "its JSON is nested too deeply"
+_STRING_OR_CONSTANT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\b(?:Infinity|NaN)\b', re.DOTALL)
+
+
+def read_json_object(path: Path, *, what: str, unique_keys: bool = False) -> dict[str, Any]:
+    """Read the JSON object in ``path``; ``what`` is what the file should be, for the error.
+
+    ``unique_keys`` refuses a key given twice in one object. Off, the last one counts, as it does for vLLM.
+    """
+    hint = f"Give {what} as JSON."
+    text = _read_text(path, what)
+    try:
+        data = json.loads(text, parse_float=_finite, object_pairs_hook=_unique if unique_keys else None)
+    except json.JSONDecodeError as error:
+        raise BadRequest(f"{path} is not JSON: {error.msg} in line {error.lineno}, column {error.colno}", hint=hint) from None
+    except RecursionError:
+        raise BadRequest(f"{path} is not {what}: {_TOO_DEEP}", hint=hint) from None
+    except ValueError as error:  # a number with thousands of digits, or what _finite and _unique refuse
+        raise BadRequest(f"{path} is not {what}: {error}", hint=hint) from None
+    if not isinstance(data, dict):
+        raise BadRequest(f"{path} is not {what}: it holds a JSON {_json_name(data)}, not an object", hint=hint)
+    if _is_deeper(data, MAX_DEPTH):
+        raise BadRequest(f"{path} is not {what}: {_TOO_DEEP}", hint=hint)
+    _refuse_constants(path, text)
+    return data
+
+
+def _read_text(path: Path, what: str) -> str:
+    try:
+        kind = path.stat().st_mode
+        # A pipe is what `<(jq ...)` gives; a device or a socket may never end or never answer.
+        if not stat.S_ISREG(kind) and not stat.S_ISFIFO(kind):
+            raise BadRequest(f"{path} is not a regular file", hint=f"Give the path of {what}.")
+        with path.open("rb") as file:
+            raw = file.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise BadRequest(f"{path} does not exist", hint=f"Give the path of {what}.") from None
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise BadRequest(f"{path} cannot be read: {reason}", hint="Check the path and its permissions.") from None
+    if len(raw) > MAX_BYTES:
+        raise BadRequest(f"{path} is not {what}: it is larger than {MAX_BYTES // 2**20} MiB", hint=f"Give the path of {what}.")
+    if not raw.strip():
+        raise BadRequest(f"{path} is empty", hint=f"Give the path of {what}.")
+    try:
+        text = raw.decode("utf-8")
+    except UnicodeDecodeError:
+        text = "\0"
+    if "\0" in text:
+        raise BadRequest(f"{path} is not {what}: it is a binary file, not UTF-8 text", hint=f"Give the path of {what}.")
+    return text
+
+
+def _finite(number: str) -> float:
+    value = float(number)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"the number {number[:40]} is too large")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    data = dict(pairs)
+    if len(data) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise ValueError(f"the key {twice!r} is given twice")
+    return data
+
+
+def _refuse_constants(path: Path, text: str) -> None:
+    """Refuse ``Infinity`` and ``NaN``, which Python reads although they are not JSON, and say where.
+
+    Real configs have one use for it, the open end of a range (``"time_step_limit": [0.0, Infinity]`` in Mamba2 models), and vLLM reads
+    those: an ``Infinity`` inside a list passes.
+    """
+    key = ""
+    for token in _STRING_OR_CONSTANT.finditer(text):
+        word = token[0]
+        if word.startswith('"'):
+            key = word[:80] if text[token.end() : token.end() + 64].lstrip().startswith(":") else key
+            continue
+        if word == "Infinity" and text[: token.start()].rstrip()[-1:] in ("[", ","):
+            continue
+        line = text.count("\n", 0, token.start()) + 1
+        raise BadRequest(f"{path} is not JSON: {key} is {word} in line {line}", hint="Write a number there, or remove the key.")
+
+
+def _is_deeper(data: object, limit: int) -> bool:
+    level = [data]
+    for _ in range(limit):
+        level = [child for item in level if isinstance(item, (dict, list)) for child in (item.values() if isinstance(item, dict) else item)]
+    return bool(level)
+
+
+def _json_name(data: object) -> str:
+    names = {list: "array", str: "string", bool: "boolean", type(None): "null"}
+    return names.get(type(data), "number")

@@ -1,0 +1,96 @@
+"""From what the user wrote for MODEL to where its config is, checked before vLLM is started."""
+
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.json_file import read_json_object
+from kvdoctor.request import ModelReference
+
+# The hub's own rule for a repository's name.
+_HUB_ID = re.compile(r"(?=[^/]{1,96}/[^/]{1,96}$)[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII)
+_REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,254}", re.ASCII)
+_MODEL_HINT = "Give a hub id (org/name), a directory with a config.json, or the path of a config.json."
+
+
+@contextmanager
+def resolved_model(text: str) -> Iterator[ModelReference]:
+    """Find the model that ``text`` names and check its config.
+
+    A config file under another name is planned from a temporary directory that holds it as ``config.json``, removed at the end.
+    """
+    reference = find_model(text)
+    if reference.kind != "file" or reference.path is not None:
+        yield reference
+        return
+    with tempfile.TemporaryDirectory(prefix="kvdoctor-model-") as directory:
+        try:
+            shutil.copyfile(Path(text).expanduser(), Path(directory, "config.json"))
+        except OSError as error:
+            raise Unassessed(f"{text} could not be copied: {error.strerror}", hint="Name the file config.json instead.") from None
+        yield replace(reference, path=directory)
+
+
+def find_model(text: str) -> ModelReference:
+    """Classify ``text`` and check the config it leads to. ``path`` is ``None`` for a hub id, and for a file not named ``config.json``."""
+    path = Path(text).expanduser() if text else Path()
+    try:
+        exists = bool(text) and path.exists()
+    except (OSError, ValueError):  # a name that the file system cannot hold
+        exists = False
+    if exists and path.is_dir():
+        _check_directory(path)
+        return ModelReference(text=text, kind="directory", path=str(path.resolve()), revision=None)
+    if exists:
+        _check_config(path)
+        local = str(path.resolve().parent) if path.name == "config.json" else None
+        return ModelReference(text=text, kind="file", path=local, revision=None)
+    return _hub_reference(text)
+
+
+def _hub_reference(text: str) -> ModelReference:
+    name, at, revision = text.partition("@")
+    if text.startswith((".", "/", "~")) or text.endswith((".json", "/")) or name.count("/") > 1:
+        raise BadRequest(f"model {text} does not exist", hint=_MODEL_HINT)
+    if not _HUB_ID.fullmatch(name) or "--" in name or ".." in name:
+        raise BadRequest(f"model {text!r} is no hub id, and no file or directory of that name exists", hint=_MODEL_HINT)
+    if at and not _REVISION.fullmatch(revision):
+        raise BadRequest(f"model {text!r} has no usable revision after the @", hint="Give a branch, a tag or a commit: org/name@main.")
+    return ModelReference(text=text, kind="hub", path=None, revision=revision or None)
+
+
+def _check_directory(directory: Path) -> None:
+    for name in ("config.json", "params.json"):
+        config = directory / name
+        if config.exists() or config.is_symlink():
+            _check_config(config)
+            return
+    try:
+        entries = sorted(entry.name for entry in directory.iterdir())
+    except OSError as error:
+        raise BadRequest(f"{directory} cannot be read: {error.strerror}", hint="Check the path and its permissions.") from None
+    if not entries:
+        raise BadRequest(f"{directory} is an empty directory", hint=_MODEL_HINT)
+    inside = next((name for name in entries if (directory / name / "config.json").is_file()), None)
+    hint = f"Did you mean {directory / inside}?" if inside else _MODEL_HINT
+    raise BadRequest(f"{directory} has no config.json", hint=hint)
+
+
+def _check_config(path: Path) -> None:
+    config = read_json_object(path, what="a model's config.json")
+    if path.name != "params.json" and not _says_model_type(config):
+        raise BadRequest(f"{path} has no model_type, so vLLM cannot tell which model it is", hint="Give the model's own config.json.")
+
+
+def _says_model_type(config: dict[str, Any]) -> bool:
+    """Tell whether vLLM can find the model's type: from its own key, or from one of the two that stand in for it."""
+    if isinstance(config.get("model_type"), str) and config["model_type"]:
+        return True
+    # A speculator's config is read by its own key; a model that brings its code names its config class in auto_map.
+    return bool(config.get("speculators_config")) or bool(config.get("auto_map"))

@@ -1,0 +1,244 @@
+"""What the readable formats show, in order, as rows of text: so that the table and the Markdown say the same.
+
+Strings in here may be untrusted; the renderers escape them.
+"""
+
+from dataclasses import dataclass
+
+from kvdoctor.diagnosis import Diagnosis
+from kvdoctor.layer_names import fold_names
+from kvdoctor.layout import GroupLayout, read_pages
+from kvdoctor.plan import LayerPlan
+from kvdoctor.rules.numbers import counted, gib, grouped, percent
+
+NOT_SETTLED = "not settled"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupRow:
+    """A row of the table of groups. ``index`` is empty on the rows of a group's further pages; ``figures`` follow ``FIGURES``."""
+
+    index: str
+    kind: str
+    figures: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+FIGURES = ("layers", "block", "page bytes", "used bytes", "wasted", "wasted %")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Section:
+    """Labelled values under a title."""
+
+    title: str
+    rows: tuple[tuple[str, str], ...]
+
+
+def group_rows(diagnosis: Diagnosis) -> tuple[GroupRow, ...]:
+    """One row a group, and under it one for each further size of page; the layers' specs where vLLM refused before grouping."""
+    if not diagnosis.layout.groups:
+        return _spec_rows(diagnosis.layers)
+    rows: list[GroupRow] = []
+    for group in diagnosis.layout.groups:
+        for position, page in enumerate(group.pages):
+            rows.append(
+                GroupRow(
+                    index=str(group.index) if position == 0 else "",
+                    kind=_kind(group) if position == 0 else "",
+                    figures=_figures(page.layer_count, group.block_size, page.page_bytes, page.used_bytes, page.wasted_percent),
+                    names=fold_names(page.layer_names),
+                )
+            )
+    return tuple(rows)
+
+
+def group_title(diagnosis: Diagnosis) -> str:
+    """Say what the rows are."""
+    if diagnosis.layout.groups:
+        return "KV-cache groups"
+    return "Layer specs; vLLM refused before it grouped them" if diagnosis.refusal else "Layer specs"
+
+
+def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
+    """Everything between the groups and the findings."""
+    found = (
+        Section(title="Block sizes", rows=_block_sizes(diagnosis)),
+        Section(title="Capacity per GPU", rows=_capacity(diagnosis)),
+        Section(title="Memory per GPU", rows=_memory(diagnosis)),
+        Section(title="Launch", rows=_launch(diagnosis)),
+        Section(title="Launch steps", rows=_checks(diagnosis)),
+    )
+    return tuple(section for section in found if section.rows)
+
+
+def model_name(diagnosis: Diagnosis) -> str:
+    """Name what was planned."""
+    name = diagnosis.request.model or "layer specs given directly"
+    revision = diagnosis.request.revision
+    return f"{name}@{revision}" if revision else name
+
+
+def _spec_rows(layers: tuple[LayerPlan, ...]) -> tuple[GroupRow, ...]:
+    alike: dict[tuple[str, int, bool], list[LayerPlan]] = {}
+    for layer in layers:
+        alike.setdefault((layer.kind if layer.kind != "other" else layer.spec, layer.block_size, layer.draft), []).append(layer)
+    return tuple(
+        GroupRow(
+            index="-",
+            kind=kind + (" (draft)" if draft else ""),
+            figures=_figures(page.layer_count, block_size, page.page_bytes, page.used_bytes, page.wasted_percent),
+            names=fold_names(page.layer_names),
+        )
+        for (kind, block_size, draft), members in alike.items()
+        for page in read_pages(members)
+    )
+
+
+def _figures(layers: int, block_size: int, page: int, used: int, share: float) -> tuple[str, ...]:
+    return (grouped(layers), grouped(block_size), grouped(page), grouped(used), grouped(page - used), percent(share))
+
+
+def _kind(group: GroupLayout) -> str:
+    # A spec class that kvdoctor does not know is best named by vLLM's own name.
+    kind = group.spec if group.kind == "other" else group.kind
+    return kind + (" (draft)" if group.draft else "")
+
+
+def _block_sizes(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    layout = diagnosis.layout
+    if not layout.groups and layout.scheduler_block_size is None:
+        return ()
+    kernels = sorted({(group.block_size, group.kernel_block_size) for group in layout.groups if group.kernel_block_size is not None})
+    rows = [("scheduler block", _tokens(layout.scheduler_block_size)), ("hash block", _tokens(layout.hash_block_size))]
+    if layout.prefix_caching is False:
+        rows.append(("prefix caching", "off"))
+    else:
+        hits = layout.prefix_hit_tokens
+        rows += [
+            ("prefix hits land on", NOT_SETTLED if hits is None else f"multiples of {grouped(hits)} tokens"),
+            ("smallest reusable prefix", _smallest_prefix(diagnosis)),
+        ]
+    if kernels:
+        rows.append(("kernel block", ", ".join(f"{grouped(kernel)} (in blocks of {grouped(block)})" for block, kernel in kernels)))
+    return tuple(rows)
+
+
+def _smallest_prefix(diagnosis: Diagnosis) -> str:
+    smallest = diagnosis.layout.min_reusable_prefix_tokens
+    return "none can be reused" if smallest is None and diagnosis.refusal is None else _tokens(smallest)
+
+
+def _tokens(number: int | None) -> str:
+    return NOT_SETTLED if number is None else counted(number, "token")
+
+
+def _capacity(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    layout, longest = diagnosis.layout, diagnosis.request.max_model_len
+    if not layout.groups:
+        return ()
+    rows = [("blocks", NOT_SETTLED if layout.num_blocks is None else grouped(layout.num_blocks))]
+    if layout.bytes_per_block is not None:
+        rows.append(("bytes per block", grouped(layout.bytes_per_block)))
+    rows.append(("tokens", NOT_SETTLED if layout.kv_cache_tokens is None else grouped(layout.kv_cache_tokens)))
+    if layout.max_concurrency is not None:
+        rows.append(("concurrency", f"{layout.max_concurrency:,.2f} requests of {_tokens(longest)}"))
+    if layout.blocks_per_request is not None:
+        cost = counted(layout.blocks_per_request, "block")
+        if layout.bytes_per_request is not None:
+            cost += f", {gib(layout.bytes_per_request)}"
+        if len(layout.groups) > 1:
+            cost += f" ({' + '.join(grouped(group.blocks_per_request or 0) for group in layout.groups)} by group)"
+        rows.append(("one such request costs", cost))
+    if layout.padding_layers:
+        rows.append(("padding layers", f"{grouped(layout.padding_layers)}: room in the pool's blocks that shorter groups leave empty"))
+    return tuple(rows)
+
+
+def _memory(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    memory, stages = diagnosis.memory, diagnosis.stages
+    rows: list[tuple[str, str]] = []
+    if memory.weights_bytes is not None:
+        draft = max((stage.draft_weights_bytes for stage in stages), default=0)
+        rows.append(("weights", gib(memory.weights_bytes) + (f", {gib(draft)} of it the draft model's" if draft else "")))
+    if len(stages) > 1:
+        rows += [
+            (
+                f"pipeline stage {stage.index}",
+                f"{gib(stage.weights_bytes)} weights, {counted(stage.layer_count, 'KV layer')}"
+                + ("" if stage.bytes_per_block is None else f", {grouped(stage.bytes_per_block)} bytes per block"),
+            )
+            for stage in stages
+        ]
+    if memory.weights_fit is False:
+        rows.append(("KV cache", f"none: the weights do not fit in {_usable(diagnosis)}; the layout is planned as if they did"))
+    elif memory.kv_cache_bytes is None:
+        rows.append(("KV cache", NOT_SETTLED))
+    elif memory.kv_cache_source == "kv_cache_memory":
+        rows.append(("KV cache", f"{gib(memory.kv_cache_bytes)}, as given"))
+    else:
+        rows.append(("KV cache", f"about {gib(memory.kv_cache_bytes)}, an estimate: {_estimate(diagnosis)}"))
+        if memory.allowance_source:
+            rows.append(("allowance", memory.allowance_source))
+    if memory.needed_for_max_model_len_bytes is not None:
+        needed = f"{gib(memory.needed_for_max_model_len_bytes)} for one request of {_tokens(diagnosis.request.max_model_len)}"
+        largest = memory.estimated_max_model_len
+        rows.append(("needed", needed if largest is None else f"{needed}; the largest that fits: {_tokens(largest)}"))
+    return tuple(rows)
+
+
+def _usable(diagnosis: Diagnosis) -> str:
+    memory = diagnosis.memory
+    share = memory.gpu_memory_utilization
+    return gib(memory.gpu_bytes) + ("" if share is None else f" x {share:g}")
+
+
+def _estimate(diagnosis: Diagnosis) -> str:
+    memory = diagnosis.memory
+    parts = [_usable(diagnosis)]
+    if memory.weights_bytes is not None:
+        parts.append(f"{gib(memory.weights_bytes)} weights")
+    if memory.allowance_bytes is not None:
+        parts.append(f"{gib(memory.allowance_bytes)} allowance")
+    return " - ".join(parts)
+
+
+def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    engine, gpu, launch = diagnosis.engine, diagnosis.gpu, diagnosis.launch
+    backends = ", ".join(f"{name} ({counted(layers, 'layer')})" for name, layers in engine.attention_backend_layers.items())
+    sizes = {
+        "TP": launch.tensor_parallel_size,
+        "PP": launch.pipeline_parallel_size,
+        "DCP": launch.decode_context_parallel_size,
+        "DP": launch.data_parallel_size,
+    }
+    parallel = ", ".join(f"{name} {size}" for name, size in sizes.items() if size and size > 1)
+    settings = {
+        "max_model_len": launch.max_model_len,
+        "max_num_seqs": launch.max_num_seqs,
+        "max_num_batched_tokens": launch.max_num_batched_tokens,
+        "dtype": launch.dtype,
+        "kv_cache_dtype": launch.kv_cache_dtype,
+        "quantization": launch.quantization,
+        "mamba_cache_mode": launch.mamba_cache_mode,
+        "speculative method": launch.speculative_method,
+    }
+    rows = [
+        ("attention backends", backends),
+        ("KV-cache layout", engine.kv_cache_layout or ""),
+        ("vLLM", f"{engine.vllm_version} ({engine.source})"),
+        ("assumed GPU", f"{gpu.name}: {gpu.device_name}, capability {gpu.compute_capability}, {gib(gpu.memory_bytes)}, {gpu.sm_count} SMs"),
+        ("settings", ", ".join(f"{name} {value}" for name, value in settings.items() if value is not None)),
+        ("parallelism", parallel),
+    ]
+    rows += [("assumed" if index == 0 else "", assumption) for index, assumption in enumerate(diagnosis.assumptions)]
+    return tuple(row for row in rows if row[1])
+
+
+def _checks(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+    passed = [check.name for check in diagnosis.checks if check.outcome == "passed"]
+    rows = [("passed", ", ".join(passed))] if passed else []
+    rows += [("refused", check.name) for check in diagnosis.checks if check.outcome == "refused"]
+    left = [check for check in diagnosis.checks if check.outcome == "not_checked"]
+    rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left]
+    return tuple(rows)

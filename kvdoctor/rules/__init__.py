@@ -1,0 +1,53 @@
+"""The rules, in the order in which they are run and shown."""
+
+from collections.abc import Iterable
+
+from kvdoctor.errors import BadRequest
+from kvdoctor.rules.capacity import MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
+from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
+from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
+from kvdoctor.rules.refused import BlockNotDivisibleByHash, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
+from kvdoctor.rules.release import UnknownSpecKind
+from kvdoctor.rules.wasted import PagePadding
+
+__all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "choose_rules", "find_rule"]
+
+RULES: tuple[Rule, ...] = (
+    BlockNotDivisibleByHash(),
+    PageSizesNotUnifiable(),
+    LaunchRefused(),
+    RemoteCodeIsNeeded(),
+    PagePadding(),
+    BlockExceedsContext(),
+    CoarsePrefixGranularity(),
+    MaxModelLenDoesNotFit(),
+    TooManySequencesForStates(),
+    WeightsDoNotFit(),
+    UnknownSpecKind(),
+)
+
+
+def find_rule(text: str) -> Rule:
+    """Find a rule by its id or its name."""
+    for rule in RULES:
+        if text.lower() in (rule.id.lower(), rule.name):
+            return rule
+    raise BadRequest(f"there is no rule {text!r}", hint="`kvdoctor rules` lists them.")
+
+
+def choose_rules(*, select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """Choose rules by id, prefix of an id, or name; no ``select`` means all of them."""
+    selected = _matching(select) or {rule.id for rule in RULES}
+    ignored = _matching(ignore)
+    return tuple(rule for rule in RULES if rule.id in selected - ignored)
+
+
+def _matching(selectors: Iterable[str]) -> set[str]:
+    matched: set[str] = set()
+    for selector in selectors:
+        text = selector.strip().lower()
+        found = {rule.id for rule in RULES if text and (rule.id.lower().startswith(text) or rule.name == text)}
+        if not found:
+            raise BadRequest(f"no rule matches {selector!r}", hint="`kvdoctor rules` lists ids and names; KV1 takes a family.")
+        matched |= found
+    return matched

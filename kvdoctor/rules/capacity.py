@@ -1,0 +1,126 @@
+"""KV4xx: it does not fit."""
+
+from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.numbers import gib, grouped
+from kvdoctor.rules.refusal_text import ContextDoesNotFit, NoMemoryForBlocks, TooManySequences
+
+# With weights that do not fit, the plan's budget is one that was made up to show a layout: its capacity says nothing.
+_MADE_UP_BUDGET = Skipped(reason="the weights do not fit, so there is no real budget to judge")
+
+
+class MaxModelLenDoesNotFit(Rule):
+    """One request of `max_model_len` tokens does not fit into the KV cache.
+
+    ## What it does
+    Recognises vLLM's refusal, with the bytes needed, the bytes there are, and the largest context that fits.
+
+    ## Why it is bad
+    vLLM starts only if it can serve one request of full length.
+
+    ## What to do
+    Pass a smaller `--max-model-len`, raise `--gpu-memory-utilization`, use more GPUs, or a smaller `--kv-cache-dtype`.
+    """
+
+    id = "KV401"
+    name = "context-does-not-fit"
+    severity = "error"
+    urls = ("https://docs.vllm.ai/en/latest/configuration/conserving_memory/", "https://github.com/vllm-project/vllm/issues/34076")
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Recognise the refusal; the figures are vLLM's."""
+        refused, memory = context.refusal, context.plan.memory
+        if not isinstance(refused, ContextDoesNotFit):
+            return ()
+        if memory.weights_fit is False:
+            return _MADE_UP_BUDGET
+        needed, available = memory.needed_for_max_model_len_bytes, memory.kv_cache_bytes
+        largest = refused.estimated_max_model_len or memory.estimated_max_model_len
+        message = f"one request of {grouped(refused.max_model_len)} tokens does not fit into the KV cache"
+        evidence: Evidence = {"max_model_len": refused.max_model_len}
+        if needed is not None and available is not None:
+            message = f"one request of {grouped(refused.max_model_len)} tokens needs {gib(needed)} of KV cache, of {gib(available)}"
+            evidence |= {"needed_bytes": needed, "kv_cache_bytes": available}
+        remediation = "Lower --max-model-len, raise --gpu-memory-utilization, or use more GPUs"
+        if largest:
+            evidence["estimated_max_model_len"] = largest
+            remediation = f"Pass --max-model-len {largest} or less, raise --gpu-memory-utilization, or use more GPUs"
+        return (self.finding(message, remediation=remediation, evidence=evidence),)
+
+
+class TooManySequencesForStates(Rule):
+    """`max_num_seqs` is above the number of blocks for recurrent states.
+
+    ## What it does
+    Recognises vLLM's refusal, with both figures.
+
+    ## Why it is bad
+    Each sequence being decoded needs a block for its state. vLLM refuses to capture CUDA graphs for more sequences than it has blocks.
+
+    ## What to do
+    Pass a `--max-num-seqs` no larger than the number of blocks, or give the KV cache more memory with `--gpu-memory-utilization`.
+    """
+
+    id = "KV402"
+    name = "max-num-seqs-exceeds-state-blocks"
+    severity = "error"
+    urls = ("https://github.com/vllm-project/vllm/issues/49064",)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Recognise the refusal; the figures are vLLM's."""
+        refused = context.refusal
+        if not isinstance(refused, TooManySequences):
+            return ()
+        if context.plan.memory.weights_fit is False:
+            return _MADE_UP_BUDGET
+        return (
+            self.finding(
+                f"{grouped(refused.max_num_seqs)} sequences exceed the {grouped(refused.num_blocks)} blocks for recurrent states",
+                remediation=f"Pass --max-num-seqs {refused.num_blocks} or less, or raise --gpu-memory-utilization",
+                evidence={"max_num_seqs": refused.max_num_seqs, "num_blocks": refused.num_blocks},
+            ),
+        )
+
+
+class WeightsDoNotFit(Rule):
+    """The weights leave no room for a KV cache.
+
+    ## What it does
+    Compares the weights of one GPU, summed from the model that vLLM builds, with the memory that vLLM may use.
+
+    ## Why it is bad
+    Loading the weights ends in an out-of-memory error, or vLLM finds no memory for blocks.
+
+    ## What to do
+    Raise `--tensor-parallel-size` or `--pipeline-parallel-size`, use a quantised checkpoint, a GPU with more memory, or raise
+    `--gpu-memory-utilization`.
+    """
+
+    id = "KV405"
+    name = "weights-do-not-fit"
+    severity = "error"
+    urls = ("https://docs.vllm.ai/en/latest/configuration/conserving_memory/",)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Take the plan's answer, or vLLM's refusal."""
+        memory = context.plan.memory
+        refused = isinstance(context.refusal, NoMemoryForBlocks)
+        if memory.weights_fit is None and not refused:
+            return Skipped(reason="no weights were compared with the GPU's memory")
+        if memory.weights_fit and not refused:
+            return ()
+        evidence: Evidence = {"gpu_bytes": memory.gpu_bytes}
+        if memory.kv_cache_source == "kv_cache_memory":
+            return (
+                self.finding("the given KV-cache memory holds no block", remediation="Pass a larger --kv-cache-memory", evidence=evidence),
+            )
+        usable = memory.gpu_bytes if memory.gpu_memory_utilization is None else int(memory.gpu_bytes * memory.gpu_memory_utilization)
+        message = f"nothing of {gib(usable)} per GPU is left for a KV cache"
+        evidence["usable_bytes"] = usable
+        if memory.weights_bytes is not None:
+            message = f"the weights take {gib(memory.weights_bytes)} per GPU, and nothing of {gib(usable)} is left for a KV cache"
+            evidence["weights_bytes"] = memory.weights_bytes
+        if memory.allowance_bytes is not None:
+            message += f" with an allowance of {gib(memory.allowance_bytes)}"
+            evidence["allowance_bytes"] = memory.allowance_bytes
+        remediation = "Raise --tensor-parallel-size, or use a quantised checkpoint or a GPU with more memory"
+        return (self.finding(message, remediation=remediation, evidence=evidence),)

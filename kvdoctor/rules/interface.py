@@ -1,0 +1,82 @@
+"""What a rule is, what it is given, and what it says."""
+
+import inspect
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from kvdoctor.layout import Layout
+from kvdoctor.plan import Plan
+from kvdoctor.request import LaunchRequest
+from kvdoctor.rules.refusal_text import RefusalReading
+
+Evidence = dict[str, int | float | str | list[int]]
+Severity = Literal["error", "warning", "info"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """What a rule found: ``message`` is one sentence with its numbers, ``remediation`` an imperative.
+
+    ``evidence`` holds named figures; lists stay lists so that a report read back from JSON is equal to the one written.
+    """
+
+    rule: str
+    name: str
+    severity: Severity
+    message: str
+    remediation: str
+    evidence: Evidence
+    url: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Skipped:
+    """The rule could not look: what it needs was not settled."""
+
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleContext:
+    """What every rule may look at. ``refusal`` is vLLM's refusal, read; ``None`` without one, or when its text is not known."""
+
+    request: LaunchRequest
+    plan: Plan
+    layout: Layout
+    refusal: RefusalReading | None
+
+
+class Rule(ABC):
+    """A rule's docstring is its documentation: a sentence, then the headings that ``kvdoctor explain`` shows."""
+
+    id: ClassVar[str]
+    name: ClassVar[str]
+    severity: ClassVar[Severity]
+    urls: ClassVar[tuple[str, ...]]
+
+    @abstractmethod
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Look at the plan; no findings means that all is well."""
+
+    @property
+    def documentation(self) -> str:
+        """The rule's documentation, as Markdown."""
+        return inspect.cleandoc(type(self).__doc__ or "")
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the documentation."""
+        return self.documentation.partition("\n")[0]
+
+    def finding(self, message: str, *, remediation: str, evidence: Evidence) -> Finding:
+        """Make a finding that carries this rule's name, severity and first URL."""
+        return Finding(
+            rule=self.id,
+            name=self.name,
+            severity=self.severity,
+            message=message,
+            remediation=remediation,
+            evidence=evidence,
+            url=self.urls[0],
+        )
