@@ -11,7 +11,6 @@ from kvdoctor.errors import BadRequest
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 _CLI_MODULES = ("vllm.entrypoints.cli.main", "vllm")
-_SHELL_OPERATORS = {"|", "||", "&", "&&", ";", ">", ">>", "2>&1", "2>", "<"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +54,13 @@ def has_flag(arguments: Sequence[str], *names: str) -> bool:
 
 
 def _split_quoted(words: list[str]) -> list[str]:
-    """Split a command given as one quoted string; and drop what a backslash at a line's end leaves of a copied one."""
+    """Split a command that is given as one quoted string, over several lines perhaps."""
     if len(words) == 1 and re.search(r"\s", words[0]):
         try:
-            words = shlex.split(words[0], comments=True)
+            return shlex.split(words[0].replace("\\\n", " "), comments=True)
         except ValueError as error:
             raise BadRequest(f"the command after -- cannot be split: {error}", hint="Paste it without the quotes around it.") from None
-    return [word for word in words if word.strip()] if any(not word.strip() for word in words[:1]) else words
+    return words
 
 
 def _program_length(words: list[str]) -> int:
@@ -88,7 +87,7 @@ def _after_serve(words: list[str], at: int) -> int:
 
 
 def _take_model(words: list[str]) -> tuple[str | None, list[str]]:
-    """Take the model out of a server's arguments: the first word, or ``--model``. Which wins is vLLM's rule."""
+    """Take the model out of a server's arguments: the first word, or ``--model``."""
     model, rest = None, list(words)
     if rest and not rest[0].startswith("-"):
         model, rest = rest[0], rest[1:]
@@ -96,11 +95,12 @@ def _take_model(words: list[str]) -> tuple[str | None, list[str]]:
         name, equals, value = word.partition("=")
         if name != "--model":
             continue
-        if equals:
-            return model or value, rest[:at] + rest[at + 1 :]
-        if at + 1 == len(rest):
+        taken = 1 if equals else 2
+        if len(rest) < at + taken:
             raise BadRequest("--model has no value in the pasted command", hint="Put the model right after `vllm serve`.")
-        return model or rest[at + 1], rest[:at] + rest[at + 2 :]
+        if model is not None:
+            raise BadRequest("the pasted command names its model twice", hint="Put the model right after `vllm serve`, without --model.")
+        return value if equals else rest[at + 1], rest[:at] + rest[at + taken :]
     return model, rest
 
 

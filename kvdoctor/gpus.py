@@ -100,7 +100,7 @@ def find_gpu(text: str) -> Gpu:
         return _described_gpu((int(described[1]), int(described[2])), parse_size(described[3], "the memory of --gpu"), text.strip())
     names = [gpu.name for gpu in CATALOGUE]
     inside = [name for name in names if wanted and (wanted in name or name in wanted)]
-    near = inside or difflib.get_close_matches(wanted, names, n=3, cutoff=0.5)
+    near = inside or difflib.get_close_matches(wanted, names, n=3, cutoff=0.65)
     guess = f"Did you mean {' or '.join(near)}? " if near else ""
     raise BadRequest(
         f"GPU {text!r} is not in the catalogue",

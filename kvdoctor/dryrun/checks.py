@@ -14,6 +14,7 @@ GRAPHS = "CUDA-graph mode"
 BUFFERS = "KV-cache buffers"
 CONTEXT_PARALLEL = "context parallelism"
 SCHEDULER = "scheduler"
+PREFIX = "smallest reusable prefix"
 
 # Connectors whose scheduler side opens no socket and asks for no other package.
 _QUIET_CONNECTORS = frozenset({"ExampleHiddenStatesConnector", "ExampleConnector", "SharedStorageConnector", "OffloadingConnector"})
@@ -25,7 +26,7 @@ def run(settled: Settled) -> None:
         kernel_block_sizes = _check_worker(settled, stage, worker_config)
         if index == 0:
             settled.kernel_block_sizes = kernel_block_sizes
-    _build_scheduler(settled)
+    build_scheduler(settled)
 
 
 def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> list[int | None]:
@@ -105,7 +106,7 @@ def _resolve_graphs(settled: Settled, stage: BuiltStage, worker_config: Any, gra
     settled.config.compilation_config.cudagraph_mode = config.compilation_config.cudagraph_mode
 
 
-def _build_scheduler(settled: Settled) -> None:
+def build_scheduler(settled: Settled) -> None:
     """The real scheduler, with its KV-cache manager and coordinator: the last assertions of a launch, the divisibility one among them."""
     config, scheduler_config = settled.config, settled.scheduler_config
     if not scheduler_config.kv_cache_groups:
@@ -127,7 +128,11 @@ def _build_scheduler(settled: Settled) -> None:
     else:
         with settled.step(SCHEDULER):
             pass
-    settled.min_reusable_prefix_tokens = prefix.smallest_reusable(settled, scheduler)
+    settled.report_step(PREFIX)
+    try:
+        settled.min_reusable_prefix_tokens = prefix.smallest_reusable(settled, scheduler)
+    except Exception as error:  # noqa: BLE001 - the launch is settled; a question of ours that vLLM cannot take must not undo that
+        settled.not_checked(PREFIX, f"{type(error).__name__}: {first_line(error)}")
 
 
 def _scheduler(settled: Settled) -> Any:

@@ -47,6 +47,7 @@ def prepare_for_device() -> None:
         extensions.install_operators()
     model.install()
     _inspect_in_process()
+    _leave_deep_gemm_alone()
 
 
 def _libraries_load() -> bool:
@@ -63,3 +64,11 @@ def _inspect_in_process() -> None:
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda inspect: inspect()
+
+
+def _leave_deep_gemm_alone() -> None:
+    """DeepGEMM's library asks the driver when vLLM sets an option of its launches, and fills the log with its panic (0.31 and later)."""
+    from vllm.utils import deep_gemm
+
+    if hasattr(deep_gemm, "_apply_pdl"):
+        deep_gemm._apply_pdl = lambda *_a, **_k: None

@@ -121,7 +121,7 @@ def build_stage(config: Any) -> BuiltStage:
     return BuiltStage(
         config=config,
         specs=specs,
-        layouts=_layouts(config),
+        layouts=supported_layouts(_current_backends(config)),
         backends={name: layer.get_attn_backend() for name, layer in layers.items() if hasattr(layer, "get_attn_backend")},
         weights_bytes=sum(weights.values()) + sum(draft_weights.values()),
         draft_weights_bytes=sum(draft_weights.values()),
@@ -157,13 +157,20 @@ def _initialize_workspace() -> None:
     workspace.init_workspace_manager(META)
 
 
-def _layouts(config: Any) -> list[str]:
-    """The KV layouts that all backends of the stage support; releases before 0.29 have no such choice."""
+def supported_layouts(backends: list[Any]) -> list[str]:
+    """The KV layouts that all ``backends`` support, most preferred first; releases before 0.29 have no such choice."""
     try:
-        from vllm.v1.worker.worker_base import get_current_attn_backends, get_supported_kv_cache_layouts
+        from vllm.v1.worker.worker_base import get_supported_kv_cache_layouts
     except ImportError:
         return []
-    return [layout.name for layout in get_supported_kv_cache_layouts(get_current_attn_backends(config))]
+    return [layout.name for layout in get_supported_kv_cache_layouts(backends)]
+
+
+def _current_backends(config: Any) -> list[Any]:
+    from vllm.v1.worker import worker_base
+
+    current = getattr(worker_base, "get_current_attn_backends", None)  # 0.29 and later, with the layouts
+    return [] if current is None else list(current(config))
 
 
 def _storage_bytes(model: Any) -> dict[int, int]:

@@ -1,13 +1,93 @@
-"""The smallest prefix that vLLM would reuse, asked of its real KV-cache manager."""
+"""The smallest prefix that vLLM would reuse, asked of its real scheduler and KV-cache manager.
+
+A first prompt goes through the scheduler step by step as in a running engine; then the manager is asked how much of a second prompt
+with the same beginning would be taken from the cache. Mamba states, sliding windows and the last block that EAGLE drops are all vLLM's to judge.
+"""
 
 from typing import Any
 
 from kvdoctor.dryrun.settled import Settled
 
+# Prefixes up to this many hit units are tried: EAGLE needs two, a window may need a few more.
+_MOST_UNITS = 8
+# A longer first prompt is beyond what the question is worth, and beyond many context lengths.
+_MOST_TOKENS = 2**17
+_MOST_STEPS = 4096
+
 
 def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
-    """Tokens that a second prompt must share with a first one before vLLM reuses any; ``None`` where nothing is ever reused."""
-    if not settled.config.cache_config.enable_prefix_caching or not settled.scheduler_config.kv_cache_groups:
+    """Tokens of the shortest prefix that a second prompt takes from the cache, in whole hit units; ``None`` if none of those tried is.
+
+    Both prompts go on after the prefix, with another token each: that is how a shared system prompt is met.
+    """
+    config, unit = settled.config, settled.prefix_hit_tokens
+    limit = min(config.model_config.max_model_len - 2, _MOST_TOKENS)
+    if not config.cache_config.enable_prefix_caching or not settled.scheduler_config.kv_cache_groups or not unit:
         return None
-    del scheduler
-    return settled.prefix_hit_tokens
+    hasher = _block_hasher(settled)
+    for number in range(1, _MOST_UNITS + 1):
+        length = number * unit
+        if length > limit:
+            return None
+        prefix = [number * 1_000 + position % 997 for position in range(length)]
+        _serve(scheduler, _request(config, f"first-{number}", [*prefix, 1], hasher))
+        later = _request(config, f"later-{number}", [*prefix, 2], hasher)
+        if scheduler.kv_cache_manager.get_computed_blocks(later)[1] > 0:
+            return length
+    return None
+
+
+def _block_hasher(settled: Settled) -> Any:
+    """As ``EngineCore`` makes it (``vllm/v1/engine/core.py``); the lookahead of drafters came with 0.33."""
+    from vllm.utils.hashing import get_hash_fn_by_name
+    from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+
+    config = settled.config
+    function = get_hash_fn_by_name(config.cache_config.prefix_caching_hash_algo)
+    init_none_hash(function)
+    lookahead = getattr(config, "num_hash_lookahead_tokens", 0)
+    return get_request_block_hasher(settled.hash_block_size, function, *((lookahead,) if lookahead else ()))
+
+
+def _request(config: Any, name: str, tokens: list[int], hasher: Any) -> Any:
+    from vllm.pooling_params import PoolingParams
+    from vllm.sampling_params import SamplingParams
+    from vllm.v1.request import Request
+
+    pooling = config.model_config.runner_type == "pooling"
+    return Request(
+        request_id=name,
+        prompt_token_ids=tokens,
+        sampling_params=None if pooling else SamplingParams(max_tokens=1),
+        pooling_params=PoolingParams() if pooling else None,
+        block_hasher=hasher,
+    )
+
+
+def _serve(scheduler: Any, request: Any) -> None:
+    """Let the scheduler take the request to its end, answering each step as a model runner would."""
+    scheduler.add_request(request)
+    for _ in range(_MOST_STEPS):
+        if request.is_finished():
+            return
+        output = scheduler.schedule()
+        scheduler.update_from_output(output, _answer(request, output))
+
+
+def _answer(request: Any, output: Any) -> Any:
+    """What a model runner returns for the step: one token once the whole prompt is computed."""
+    import torch
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    names = list(output.num_scheduled_tokens)
+    whole = request.num_computed_tokens >= request.num_prompt_tokens
+    pooled = [torch.zeros(1) if whole else None for _ in names] if request.pooling_params is not None else []
+    sampled = [[1] if whole and request.pooling_params is None else [] for _ in names]
+    return ModelRunnerOutput(
+        req_ids=names,
+        req_id_to_index={name: index for index, name in enumerate(names)},
+        sampled_token_ids=sampled,
+        logprobs=None,
+        prompt_logprobs_dict={},
+        pooler_output=pooled,
+    )

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -38,13 +39,12 @@ Step = Callable[[str], None]
 class Worker:
     """A process with one vLLM in it. A context manager: on the way out the process and its children are gone, whatever the reason."""
 
-    def __init__(self, engine: Engine, *, environment: Mapping[str, str], network: bool, module: str = WORKER_MODULE) -> None:
+    def __init__(self, engine: Engine, *, environment: Mapping[str, str], network: bool) -> None:
         self.engine = engine
         self.notes: list[str] = []
         self.vllm_version: str | None = None
         self._given = dict(environment)
         self._network = network
-        self._module = module
         self._owned = ExitStack()
         self._next_id = 1
         self._unsent = b""
@@ -77,7 +77,7 @@ class Worker:
                     tell(str(reply.get("step")))
                 case "plan":
                     del self._replies[identity]
-                    return _read_plan(reply.get("plan"))
+                    return self._read_plan(reply.get("plan"))
                 case "failure":
                     del self._replies[identity]
                     raise _failure(reply.get("failure"))
@@ -100,7 +100,7 @@ class Worker:
         start = Path(__file__).with_name("start_worker.py")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-                [self.engine.python, "-P", str(start), str(os.getpid()), self._module],
+                [self.engine.python, "-P", str(start), str(os.getpid()), WORKER_MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -128,6 +128,14 @@ class Worker:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
+
+    def _read_plan(self, data: object) -> Plan:
+        try:
+            plan = from_plain(Plan, data)
+        except (ValueError, TypeError) as error:
+            raise Bug(f"the worker's plan has not the expected shape: {error}", hint="Please report this.") from None
+        # Only this side knows what the engine was to the user.
+        return replace(plan, engine=replace(plan.engine, source=self.engine.source))
 
     def _wait_until_ready(self, timeout_seconds: float, tell: Step) -> None:
         if self.vllm_version is not None:
@@ -211,13 +219,6 @@ def _pipe(stream: Any) -> int:
     descriptor: int = stream.fileno()
     os.set_blocking(descriptor, False)
     return descriptor
-
-
-def _read_plan(data: object) -> Plan:
-    try:
-        return from_plain(Plan, data)
-    except (ValueError, TypeError) as error:
-        raise Bug(f"the worker's plan has not the expected shape: {error}", hint="Please report this.") from None
 
 
 def _failure(data: object) -> KvdoctorError:

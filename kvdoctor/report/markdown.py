@@ -27,7 +27,9 @@ def _labelled(label: str, value: str) -> str:
 def _groups(rows: tuple[GroupRow, ...]) -> str:
     header = ("#", "kind", *FIGURES, "layer names")
     lines = [_row(header), "|---:|:---|" + "---:|" * len(FIGURES) + ":---|"]
-    lines += [_row((row.index, markdown_text(row.kind), *row.figures, " ".join(map(markdown_code, row.names)))) for row in rows]
+    for row in rows:
+        names = " ".join(markdown_code(name, in_table=True) for name in row.names)
+        lines.append(_row((row.index, markdown_text(row.kind), *row.figures, names)))
     return "\n".join(lines)
 
 

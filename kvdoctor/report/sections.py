@@ -213,10 +213,13 @@ def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         "DP": launch.data_parallel_size,
     }
     parallel = ", ".join(f"{name} {size}" for name, size in sizes.items() if size and size > 1)
-    settings = {
+    limits = {
         "max_model_len": launch.max_model_len,
         "max_num_seqs": launch.max_num_seqs,
         "max_num_batched_tokens": launch.max_num_batched_tokens,
+    }
+    settings = {
+        **{name: None if size is None else grouped(size) for name, size in limits.items()},
         "dtype": launch.dtype,
         "kv_cache_dtype": launch.kv_cache_dtype,
         "quantization": launch.quantization,

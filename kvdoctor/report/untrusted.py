@@ -8,7 +8,8 @@ import unicodedata
 
 # Control characters (terminal escapes), format characters (right-to-left overrides), surrogates, line and paragraph separators.
 _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
-_MARKDOWN = re.compile(r"([\\`*_{}\[\]<>()#+!|~&@$-])")
+# What Markdown acts on inside a line, and what starts a list, a heading or a rule at the start of one.
+_MARKDOWN = re.compile(r"[\\`*_{}\[\]<>|~&$]|^(?:[#+=-]|[0-9]+(?=[.)](?: |$)))")
 
 
 def visible(text: str) -> str:
@@ -24,16 +25,18 @@ def one_line(text: str) -> str:
 
 def markdown_text(text: str) -> str:
     """Make it visible on one line, with every character that Markdown or a table would act on escaped."""
-    return _MARKDOWN.sub(r"\\\1", one_line(text))
+    return _MARKDOWN.sub(_escape, one_line(text))
 
 
-def markdown_code(text: str) -> str:
-    """Make a code span of one line, also inside a table, whatever backticks and pipes it holds."""
+def markdown_code(text: str, *, in_table: bool = False) -> str:
+    """Make a code span of one line, whatever backticks it holds. A pipe ends a table's cell even inside a span."""
     shown = one_line(text)
     longest = max((len(run) for run in re.findall("`+", shown)), default=0)
     fence = "`" * (longest + 1)
     pad = " " if longest or not shown else ""
-    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", r"\|")
+    if in_table:
+        shown = shown.replace("|", r"\|")
+    return f"{fence}{pad}{shown}{pad}{fence}"
 
 
 def markdown_block(text: str) -> str:
@@ -44,8 +47,12 @@ def markdown_block(text: str) -> str:
     return f"{fence}text\n{shown}\n{fence}"
 
 
+def _escape(found: re.Match[str]) -> str:
+    # A number that starts a line is a list's when a dot follows: it is the dot that has to be escaped.
+    return f"{found[0]}\\" if found[0].isdigit() else f"\\{found[0]}"
+
+
 def _spelled(character: str) -> str:
     if unicodedata.category(character) not in _UNSAFE:
         return character
-    code = ord(character)
-    return f"\\x{code:02x}" if code <= 0xFF else f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - widths of the escapes
+    return character.encode("unicode-escape", "surrogatepass").decode("ascii")

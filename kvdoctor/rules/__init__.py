@@ -30,7 +30,7 @@ RULES: tuple[Rule, ...] = (
 def find_rule(text: str) -> Rule:
     """Find a rule by its id or its name."""
     for rule in RULES:
-        if text.lower() in (rule.id.lower(), rule.name):
+        if text.strip().lower() in (rule.id.lower(), rule.name):
             return rule
     raise BadRequest(f"there is no rule {text!r}", hint="`kvdoctor rules` lists them.")
 

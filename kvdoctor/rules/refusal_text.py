@@ -81,7 +81,9 @@ _REMOTE_CODE = re.compile(
 
 def read_refusal(refusal: Refusal | None) -> RefusalReading | None:
     """Recognise a refusal by its text."""
-    for pattern, read in _READERS if refusal is not None else ():
+    if refusal is None:
+        return None
+    for pattern, read in _READERS:
         if found := pattern.search(refusal.message):
             return read(found)
     return None

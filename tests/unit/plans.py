@@ -4,7 +4,7 @@ import dataclasses
 from typing import Any
 
 from kvdoctor.gpus import Gpu
-from kvdoctor.plan import Check, EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, StagePlan
+from kvdoctor.plan import Check, EngineFacts, GroupPlan, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
 from kvdoctor.request import LaunchRequest, ModelReference
 
 H100 = Gpu(
@@ -27,6 +27,9 @@ HASH_REFUSAL = Refusal(
         "block_sizes=[544, 544, 544, 544, 181], hash_block_size=98464"
     ),
 )
+
+
+LOG_RECORD = LogRecord(level="INFO", message="Setting attention block size to 576 tokens")
 
 
 def request(**changes: Any) -> LaunchRequest:

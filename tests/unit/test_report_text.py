@@ -1,0 +1,217 @@
+"""The readable formats: in order, whole numbers at any width, and nothing in them acts on a terminal or a page."""
+
+import dataclasses
+import re
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvdoctor.diagnosis import diagnose
+from kvdoctor.plan import Check, Plan, Refusal
+from kvdoctor.report.markdown import render_markdown
+from kvdoctor.report.table import render_table
+from tests.unit import plans
+from tests.unit.strategies import any_plans
+
+HOSTILE = "evil [bold red]x[/] \x1b[31m\x1b]0;title\x07 `code` | cell\n# heading <script>"
+SAMPLES = {
+    "llama": plans.llama(),
+    "qwen3-next": plans.qwen3_next(),
+    "51108": plans.pull_request_51108(),
+    "deepseek-v3.2": plans.deepseek_v3_2(),
+    "no KV cache": plans.plan(),
+    "refused": dataclasses.replace(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL),
+}
+
+
+def table(plan: Plan, *, width: int = 100, color: bool = False) -> str:
+    return render_table(diagnose(plans.request(), plan), width=width, color=color)
+
+
+def markdown(plan: Plan) -> str:
+    return render_markdown(diagnose(plans.request(), plan))
+
+
+def unwrapped(text: str) -> str:
+    return " ".join(text.split())
+
+
+def hostile() -> Plan:
+    members = (plans.layer(HOSTILE, spec=HOSTILE, kind="other", backend=HOSTILE),)
+    made = plans.plan(plans.group(members), launch={"architecture": HOSTILE, "dtype": HOSTILE})
+    return dataclasses.replace(
+        made,
+        engine=dataclasses.replace(made.engine, vllm_version=HOSTILE, source=HOSTILE, attention_backends={HOSTILE: 1}),
+        assumptions=(HOSTILE,),
+        checks=(Check(name=HOSTILE, outcome="not_checked", note=HOSTILE),),
+        refusal=Refusal(stage=HOSTILE, exception=HOSTILE, message=HOSTILE),
+    )
+
+
+def test_the_table_shows_each_group_on_a_line() -> None:
+    lines = [line.split() for line in table(plans.qwen3_next()).splitlines()]
+    assert ["0", "mamba", "12", "576", "1,179,648", "1,097,728", "81,920", "6.9", "%"] in lines
+    assert ["3", "full_attention", "12", "576", "1,179,648", "1,179,648", "0", "0.0", "%"] in lines
+
+
+def test_a_group_with_two_page_sizes_has_a_row_for_each() -> None:
+    lines = [line.split() for line in table(plans.deepseek_v3_2()).splitlines()]
+    first = lines.index(["0", "mla", "2", "16", "73,728", "73,728", "0", "0.0", "%"])
+    assert lines[first + 1] == ["2", "16", "8,448", "8,448", "0", "0.0", "%"]
+
+
+def test_layer_names_are_folded() -> None:
+    assert "model.layers.{0-31}.self_attn.attn" in table(plans.llama())
+    assert "`model.layers.{0-31}.self_attn.attn`" in markdown(plans.llama())
+
+
+def test_names_stand_beside_the_figures_where_there_is_room_and_below_where_not() -> None:
+    for width, columns in ((80, 0), (160, 1)):
+        (row,) = [line for line in table(plans.llama(), width=width).splitlines() if "full_attention" in line]
+        assert row.count("model.layers.{0-31}") == columns
+
+
+def test_the_parts_stand_in_the_order_in_which_they_are_read() -> None:
+    text = table(plans.pull_request_51108())
+    parts = ["KV-cache groups", "Block sizes", "Capacity per GPU", "Memory per GPU", "Launch\n", "Findings", "launches: block 544"]
+    positions = [text.index(part) for part in parts]
+    assert positions == sorted(positions)
+    assert text.splitlines()[-1].startswith("launches: ")
+
+
+@pytest.mark.parametrize("render", [table, markdown])
+@pytest.mark.parametrize(
+    "fact",
+    [
+        "576 tokens",
+        "multiples of 576 tokens",
+        "1.95 requests of 262,144 tokens",
+        "462 blocks, 6.09 GiB (2 + 2 + 2 + 456 by group)",
+        "about 40.00 GiB, an estimate: 79.65 GiB x 0.92 - 14.96 GiB weights - 3.00 GiB allowance",
+        "3 GiB for activations and CUDA graphs, a round figure",
+        "h100-80g: NVIDIA H100 80GB HBM3, capability 9.0, 79.65 GiB, 132 SMs",
+        "0.33.0 (installed)",
+        "the kernels of the official image",
+    ],
+)
+def test_both_formats_state_every_fact(render: object, fact: str) -> None:
+    assert callable(render)
+    assert fact in unwrapped(render(plans.qwen3_next()))
+
+
+def test_a_given_budget_is_not_called_an_estimate() -> None:
+    made = plans.plan(plans.group((plans.layer(),)), memory={"kv_cache_source": "kv_cache_memory", "kv_cache_bytes": 10 * 2**30})
+    assert "KV cache 10.00 GiB, as given" in unwrapped(table(made))
+    assert "estimate" not in table(made)
+
+
+def test_weights_that_do_not_fit_are_said_beside_the_layout() -> None:
+    made = plans.plan(plans.group((plans.layer(),)), memory={"weights_fit": False, "kv_cache_bytes": None}, num_blocks=None)
+    assert "none: the weights do not fit in 79.65 GiB x 0.92; the layout is planned as if they did" in unwrapped(table(made))
+    assert "blocks not settled" in unwrapped(table(made))
+
+
+def test_pipeline_stages_are_listed() -> None:
+    made = plans.llama()
+    stage = dataclasses.replace(made.stages[0], layer_count=16, bytes_per_block=16 * 65_536)
+    text = table(dataclasses.replace(made, stages=(stage, dataclasses.replace(stage, index=1))))
+    assert "pipeline stage 1 14.96 GiB weights, 16 KV layers, 1,048,576 bytes per block" in unwrapped(text)
+
+
+def test_a_refusal_shows_vllms_words_first_and_what_was_settled() -> None:
+    text = unwrapped(table(SAMPLES["refused"]))
+    words = unwrapped(plans.HASH_REFUSAL.message)
+    assert text.index(words) < text.index("KV-cache groups") < text.index("1,114,112")
+    assert text.endswith(f"refused at the scheduler: AssertionError: {words}")
+
+
+def test_a_refusal_before_grouping_shows_the_layers_specs() -> None:
+    made = dataclasses.replace(plans.refused("no", base=plans.plan()), layers=plans.deepseek_v3_2().layers)
+    text = table(made)
+    assert "Layer specs; vLLM refused before it grouped them" in text
+    assert ["-", "mla", "2", "16", "73,728", "73,728", "0", "0.0", "%"] in [line.split() for line in text.splitlines()]
+    assert "Capacity" not in text
+
+
+def test_what_was_not_checked_is_said_with_the_reason() -> None:
+    check = Check(name="the scheduler", outcome="not_checked", note="needs a tokenizer")
+    assert "not checked the scheduler: needs a tokenizer" in unwrapped(table(dataclasses.replace(plans.llama(), checks=(check,))))
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+@pytest.mark.parametrize("width", [1, 20, 40, 80, 160])
+def test_no_width_cuts_or_wraps_a_number(name: str, width: int) -> None:
+    plan = _with_short_names(SAMPLES[name])
+    wide, narrow = (set(table(plan, width=columns).replace("layer names", "").split()) for columns in (10_000, width))
+    assert {word for word in narrow if set(word) != {"-"}} == {word for word in wide if set(word) != {"-"}}
+
+
+@pytest.mark.parametrize("width", [1, 40, 80, 160])
+def test_a_groups_figures_stay_on_one_line(width: int) -> None:
+    rows = [line for line in table(plans.qwen3_next(), width=width).splitlines() if re.match(r"[0-3]  (mamba|full_attention) ", line)]
+    assert [re.findall(r"1,179,648 +1,\d{3},\d{3} +\S+ +\d\.\d %", row) != [] for row in rows] == [True] * 4
+
+
+@pytest.mark.parametrize("width", [80, 160])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_nothing_is_wider_than_a_usual_terminal(name: str, width: int) -> None:
+    assert [line for line in table(SAMPLES[name], width=width).splitlines() if len(line) > width] == []
+
+
+def _with_short_names(plan: Plan) -> Plan:
+    """Layer names may fold anywhere; these do not fold at all."""
+    groups = tuple(
+        dataclasses.replace(group, layers=tuple(dataclasses.replace(layer, name="attn") for layer in group.layers)) for group in plan.groups
+    )
+    return dataclasses.replace(plan, groups=groups)
+
+
+@pytest.mark.parametrize("color", [False, True])
+def test_hostile_text_reaches_no_terminal(color: bool) -> None:
+    text = re.sub(r"\x1b\[[0-9;]*m", "", table(hostile(), color=color)) if color else table(hostile(), color=color)
+    assert {c for c in text if unicodedata.category(c) in {"Cc", "Cf"}} == {"\n"}
+    assert "[bold red]x[/]" in unwrapped(text)
+
+
+def test_hostile_text_does_not_act_in_markdown() -> None:
+    text = markdown(hostile())
+    outside_of_code = re.sub(r"(?s)(`+)(?!`).*?(?<!`)\1(?!`)", "", re.sub(r"(?sm)^(`{3,})text\n.*?\n\1$", "", text))
+    assert re.search(r"(?m)^ *# heading", outside_of_code) is None
+    assert re.search(r"(?<!\\)<script>", outside_of_code) is None
+    rows = [line for line in text.splitlines() if line.startswith("| ")]
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {10}
+
+
+def test_color_adds_escapes_only_where_asked() -> None:
+    assert "\x1b[" not in table(plans.qwen3_next())
+    colored = table(plans.qwen3_next(), color=True)
+    assert "\x1b[" in colored
+    plain = "\n".join(line.rstrip() for line in re.sub(r"\x1b\[[0-9;]*m", "", colored).split("\n"))
+    assert plain == table(plans.qwen3_next())
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_plain_reports_are_ascii_and_have_no_trailing_spaces(name: str) -> None:
+    text = table(SAMPLES[name])
+    assert text.isascii()
+    assert text.endswith("\n")
+    assert [line for line in text.splitlines() if line != line.rstrip()] == []
+
+
+def test_the_environment_does_not_change_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = table(plans.qwen3_next(), color=True)
+    for name, value in {"COLUMNS": "30", "TERM": "dumb", "NO_COLOR": "1", "FORCE_COLOR": "1"}.items():
+        monkeypatch.setenv(name, value)
+    assert table(plans.qwen3_next(), color=True) == before
+
+
+@given(any_plans(), st.integers(1, 200))
+def test_any_plan_renders_in_every_format(plan: Plan, width: int) -> None:
+    text = table(plan, width=width)
+    assert {c for c in text if unicodedata.category(c) in {"Cc", "Cf"}} <= {"\n"}
+    for group in plan.groups:
+        for layer in group.layers:
+            assert re.search(rf"(?<![\d,]){layer.page_bytes:,}(?![\d,])", text)
+    assert markdown(plan).startswith("## kvdoctor: `org/model`")

@@ -1,0 +1,443 @@
+"""Each rule fires, does not fire, and is skipped when it lacks its inputs."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+
+from kvdoctor.diagnosis import diagnose
+from kvdoctor.errors import BadRequest
+from kvdoctor.plan import Plan, Refusal
+from kvdoctor.rules import RULES, Finding, Rule, choose_rules, find_rule
+from kvdoctor.rules.refusal_text import read_refusal
+from kvdoctor.rules.refused import likely_flag
+from tests.unit import plans
+
+CONTEXT_REFUSAL = (
+    "To serve at least one request with the model's max seq len (131072), (13.32 GiB KV cache is needed, which is larger than the "
+    "available KV cache memory (12.0 GiB). Based on the available memory, the estimated maximum model length is 109472. "
+    "Try increasing `gpu_memory_utilization` (which also controls CPU memory on the CPU backend) or decreasing `max_model_len` "
+    "when initializing the engine."
+)
+SEQUENCES_REFUSAL = (
+    "max_num_seqs (1024) exceeds available Mamba cache blocks (758). Each decode sequence requires one Mamba cache block, so CUDA graph "
+    "capture cannot proceed. Please lower max_num_seqs to at most 758 or increase gpu_memory_utilization."
+)
+PAGE_REFUSAL = (
+    "Layer draft.layers.0.self_attn.attn: page size is not divisible by the maximum page size and cannot be padded. "
+    "Padding is only supported for non-MLA attention layers."
+)
+REMOTE_CODE_REFUSAL = (
+    "Failed to load the model config. If the model is a custom model not yet available in the HuggingFace transformers library, consider "
+    "setting `trust_remote_code=True` in LLM or using the `--trust-remote-code` flag in the CLI."
+)
+NO_MEMORY_REFUSAL = "No available memory for the cache blocks. Try increasing `gpu_memory_utilization` when initializing the engine."
+
+
+def found(plan: Plan, rule: str, **request: Any) -> list[Finding]:
+    return [finding for finding in diagnose(plans.request(**request), plan).findings if finding.rule == rule]
+
+
+def the(plan: Plan, rule: str, **request: Any) -> Finding:
+    """The rule's only finding, which is also the only error."""
+    made = diagnose(plans.request(**request), plan).findings
+    (finding,) = [finding for finding in made if finding.rule == rule]
+    assert [other.rule for other in made if other.severity == "error"] in ([], [rule])
+    return finding
+
+
+def reason(plan: Plan, rule: str) -> str | None:
+    """Why the rule was skipped."""
+    skipped = diagnose(plans.request(), plan).skipped_rules
+    return next((other.reason for other in skipped if other.rule == rule), None)
+
+
+def settled_but(plan: Plan, **changes: Any) -> Plan:
+    return dataclasses.replace(plan, **changes)
+
+
+# KV101 block-not-divisible-by-hash
+
+
+def test_kv101_fires_on_the_failure_of_pull_request_51108() -> None:
+    plan = settled_but(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL, hash_block_size=None)
+    finding = the(plan, "KV101")
+    assert finding.message == "blocks 181 and 544 are not multiples of hash block 98,464"
+    assert finding.evidence == {"block_sizes": [544, 544, 544, 544, 181], "hash_block_size": 98464, "lcm": 98464, "gcd": 1}
+    assert finding.remediation == (
+        "Use vLLM 0.28.0 or newer, which gives hidden states a block that divides the others, or pass --no-enable-prefix-caching"
+    )
+
+
+def test_kv101_fires_on_the_plans_own_figures_when_vllm_gives_none() -> None:
+    plan = plans.refused("Each KV cache group's real block_size must be divisible by hash_block_size", base=plans.pull_request_51108())
+    finding = the(settled_but(plan, hash_block_size=272), "KV101")
+    assert finding.message == "block 136 is not a multiple of hash block 272"
+
+
+def test_kv101_fires_without_any_figures() -> None:
+    plan = plans.refused("Each KV cache group's real block_size must be divisible by hash_block_size.", base=plans.plan())
+    assert the(plan, "KV101").message == "a block size is not a multiple of the hash block size"
+
+
+def test_kv101_advises_the_align_mode_where_another_is_used() -> None:
+    plan = plans.plan(plans.group(plans.layers("a.{}", range(2))), launch={"mamba_cache_mode": "all"}, hash_block_size=32)
+    assert the(plan, "KV101").remediation == "Pass --mamba-cache-mode align, or pass --no-enable-prefix-caching"
+
+
+@pytest.mark.parametrize("plan", [plans.llama(), plans.qwen3_next(), plans.pull_request_51108()])
+def test_kv101_does_not_fire_where_the_hash_block_divides(plan: Plan) -> None:
+    assert found(plan, "KV101") == []
+
+
+def test_kv101_does_not_fire_where_nothing_is_hashed() -> None:
+    plan = plans.plan(plans.group(plans.layers("a.{}", range(2))), launch={"prefix_caching": False}, hash_block_size=32)
+    assert found(plan, "KV101") == []
+
+
+def test_kv101_does_not_fire_on_a_group_that_opts_out_of_prefix_caching() -> None:
+    ring = plans.group((plans.layer("ring", block_size=12),), prefix_cacheable=False)
+    assert found(plans.plan(plans.group((plans.layer(),)), ring, hash_block_size=16), "KV101") == []
+
+
+def test_kv101_is_skipped_before_the_hash_block_is_settled() -> None:
+    assert reason(settled_but(plans.llama(), hash_block_size=None), "KV101") == "the hash block size was not settled"
+
+
+# KV102 page-sizes-not-unifiable
+
+
+def mixed_pages() -> Plan:
+    target = plans.layers("model.layers.{}.attn", range(2), page_bytes=73_728, used_bytes=73_728)
+    draft = plans.layer("draft.layers.0.self_attn.attn", page_bytes=20_000, used_bytes=20_000, draft=True)
+    return settled_but(plans.plan(), layers=(*target, draft))
+
+
+def test_kv102_names_the_two_layers_and_their_bytes() -> None:
+    finding = the(plans.refused(PAGE_REFUSAL, exception="NotImplementedError", base=mixed_pages()), "KV102")
+    assert finding.message == (
+        "page of draft.layers.0.self_attn.attn (20,000 bytes) cannot be brought to that of model.layers.0.attn (73,728 bytes)"
+    )
+    assert finding.evidence == {
+        "layer": "draft.layers.0.self_attn.attn",
+        "page_bytes": 20_000,
+        "widest_layer": "model.layers.0.attn",
+        "widest_page_bytes": 73_728,
+    }
+    assert finding.remediation.startswith("Launch without the draft model")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The page size of the layer is not divisible by the maximum page size. Cannot unify by adjusting block_size.",
+        "assert new_spec.page_size_bytes == max_page_size",
+    ],
+)
+def test_kv102_finds_the_layer_that_vllm_does_not_name(words: str) -> None:
+    assert the(plans.refused(words, base=mixed_pages()), "KV102").evidence["layer"] == "draft.layers.0.self_attn.attn"
+
+
+def test_kv102_gives_vllms_bytes_when_no_layer_is_known() -> None:
+    finding = the(plans.refused("Page size mismatch after block_size adjust: 1136064 != 3408192", base=plans.plan()), "KV102")
+    assert finding.message == "a page of 1,136,064 bytes cannot be brought to 3,408,192 bytes"
+    assert finding.evidence == {"page_bytes": 1136064, "widest_page_bytes": 3408192}
+
+
+def test_kv102_fires_with_vllms_words_alone() -> None:
+    assert the(plans.refused(PAGE_REFUSAL, base=plans.plan()), "KV102").evidence == {"layer": "draft.layers.0.self_attn.attn"}
+
+
+def test_kv102_does_not_fire_on_pages_that_vllm_accepts() -> None:
+    assert found(plans.deepseek_v3_2(), "KV102") == []
+
+
+# KV103 launch-refused
+
+
+def test_kv103_quotes_vllm_and_names_the_likely_flag() -> None:
+    words = "Total number of attention heads (40) must be divisible by tensor parallel size (3)."
+    finding = the(plans.refused(words, stage="the configuration"), "KV103")
+    assert finding.message == f"vLLM refuses at the configuration: ValueError: {words[:-1]}"
+    assert finding.remediation == "Change --tensor-parallel-size, which vLLM's message is about"
+    assert finding.evidence == {"stage": "the configuration", "exception": "ValueError"}
+
+
+def test_kv103_says_when_vllms_message_names_no_flag() -> None:
+    assert the(plans.refused("It is Tuesday."), "KV103").remediation == "Follow vLLM's message, which names no flag"
+
+
+def test_kv103_fires_on_a_refusal_without_words() -> None:
+    assert the(plans.refused(""), "KV103").message == "vLLM refuses at the KV-cache plan: ValueError: no message"
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (plans.HASH_REFUSAL.message, "KV101"),
+        (PAGE_REFUSAL, "KV102"),
+        (REMOTE_CODE_REFUSAL, "KV108"),
+        (CONTEXT_REFUSAL, "KV401"),
+        (SEQUENCES_REFUSAL, "KV402"),
+        (NO_MEMORY_REFUSAL, "KV405"),
+    ],
+)
+def test_a_refusal_with_a_rule_of_its_own_is_reported_once(words: str, rule: str) -> None:
+    errors = [finding.rule for finding in diagnose(plans.request(), plans.refused(words)).findings if finding.severity == "error"]
+    assert errors == [rule]
+
+
+def test_kv103_does_not_fire_on_a_launch() -> None:
+    assert found(plans.llama(), "KV103") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "flag"),
+    [
+        ("use the `--kv-cache-dtype-skip-layers` flag", "--kv-cache-dtype-skip-layers"),
+        ("No common block size for 544 (FLASH_ATTN: [16])", "--block-size"),
+        ("No valid attention backend found for NVIDIA T4 with ...", "--attention-backend, --kv-cache-dtype or --gpu"),
+        ("Invalid prefix_match_unit=7; prefix-cacheable KV cache group block sizes", "--prefix-match-unit"),
+        ("max_num_batched_tokens (512) must be at least block_size", "--max-num-batched-tokens"),
+        ("the model's own --flag", None),
+        ("a table\n-----------\nof things", None),
+    ],
+)
+def test_the_likely_flag_is_spelled_out_or_known_by_its_words(words: str, flag: str | None) -> None:
+    assert likely_flag(words) == flag
+
+
+# KV108 remote-code-needed
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        REMOTE_CODE_REFUSAL,
+        "The repository org/model contains custom code which must be executed to correctly load the model.",
+        "Loading org/model requires you to execute the configuration file in that repo on your local machine.",
+    ],
+)
+def test_kv108_fires_when_vllm_asks_for_trust(words: str) -> None:
+    assert the(plans.refused(words), "KV108").message == (
+        "org/model needs code from its own repository, and --trust-remote-code was not given"
+    )
+
+
+@pytest.mark.parametrize("given", [{"trust_remote_code": True}, {"vllm_args": ("--trust-remote-code",)}])
+def test_kv108_leaves_the_refusal_to_vllms_words_when_trust_was_given(given: dict[str, Any]) -> None:
+    assert found(plans.refused(REMOTE_CODE_REFUSAL), "KV108", **given) == []
+    assert len(found(plans.refused(REMOTE_CODE_REFUSAL), "KV103", **given)) == 1
+
+
+def test_kv108_does_not_fire_on_a_launch() -> None:
+    assert found(plans.llama(), "KV108") == []
+
+
+# KV201 page-padding
+
+
+def test_kv201_fires_on_hidden_states_that_waste_a_quarter() -> None:
+    finding = the(plans.pull_request_51108(), "KV201")
+    assert finding.message.startswith("25.0 % of each page (278,528 of 1,114,112 bytes) is padding in 1 hidden state layer: ")
+    assert finding.evidence["wasted_percent"] == 25.0
+    assert finding.evidence["groups"] == [2]
+
+
+def test_kv201_reports_groups_alike_once() -> None:
+    states = [plans.group(plans.layers(f"{part}.{{}}", range(3), kind="mamba", used_bytes=20_000)) for part in "ab"]
+    finding = the(plans.plan(*states), "KV201")
+    assert (finding.evidence["groups"], finding.evidence["layer_count"]) == ([0, 1], 6)
+    assert "the recurrent state is padded" in finding.message
+
+
+def test_kv201_finds_the_padded_page_of_a_mixed_group() -> None:
+    mixed = (plans.layer("a", page_bytes=73_728, used_bytes=73_728), plans.layer("b", page_bytes=10_000, used_bytes=5_000))
+    assert the(plans.plan(plans.group(mixed)), "KV201").evidence["page_bytes"] == 10_000
+
+
+@pytest.mark.parametrize(("used", "count"), [(9_000, 0), (8_999, 1), (10_000, 0)])
+def test_kv201_fires_above_ten_percent_only(used: int, count: int) -> None:
+    plan = plans.plan(plans.group((plans.layer(page_bytes=10_000, used_bytes=used),)))
+    assert len(found(plan, "KV201")) == count
+
+
+def test_kv201_does_not_fire_on_qwen3_next() -> None:
+    assert found(plans.qwen3_next(), "KV201") == []
+
+
+def test_kv201_is_skipped_without_groups() -> None:
+    assert reason(plans.plan(), "KV201") == "no groups were settled"
+
+
+# KV301 block-exceeds-context, KV302 coarse-prefix-granularity
+
+
+def reusable(smallest: int | None, *, longest: int | None, caching: bool | None = True, hits: int | None = None) -> Plan:
+    plan = plans.plan(plans.group((plans.layer(),)), launch={"max_model_len": longest, "prefix_caching": caching})
+    return settled_but(plan, min_reusable_prefix_tokens=smallest, prefix_hit_tokens=hits)
+
+
+def test_kv301_fires_when_no_request_can_hold_the_smallest_prefix() -> None:
+    finding = the(reusable(576, longest=512), "KV301")
+    assert finding.message == "the smallest reusable prefix is 576 tokens, and a request has at most 512"
+    assert found(reusable(576, longest=512), "KV302") == []
+
+
+def test_kv301_goes_by_the_grain_of_hits_when_nothing_is_ever_reused() -> None:
+    assert the(reusable(None, longest=512, hits=576), "KV301").evidence == {"min_reusable_prefix_tokens": 576, "max_model_len": 512}
+
+
+@pytest.mark.parametrize("plan", [reusable(576, longest=576), reusable(576, longest=512, caching=False)])
+def test_kv301_does_not_fire(plan: Plan) -> None:
+    assert found(plan, "KV301") == []
+
+
+@pytest.mark.parametrize("plan", [reusable(None, longest=512), reusable(576, longest=None)])
+def test_kv301_is_skipped_without_its_figures(plan: Plan) -> None:
+    assert reason(plan, "KV301") == "the smallest reusable prefix was not settled"
+
+
+@pytest.mark.parametrize(("smallest", "count"), [(255, 0), (256, 1), (784, 1)])
+def test_kv302_fires_from_256_tokens(smallest: int, count: int) -> None:
+    assert len(found(reusable(smallest, longest=8192), "KV302")) == count
+
+
+def test_kv302_advises_a_finer_unit_where_states_are_aligned() -> None:
+    assert the(plans.qwen3_next(), "KV302").remediation == (
+        "Start prompts with at least 576 shared tokens, or compare a --prefix-match-unit that divides 576"
+    )
+
+
+def test_kv302_does_not_fire_when_prefix_caching_is_off() -> None:
+    assert found(reusable(784, longest=8192, caching=False), "KV302") == []
+
+
+def test_kv302_is_skipped_without_its_figure() -> None:
+    assert reason(reusable(None, longest=8192), "KV302") == "the smallest reusable prefix was not settled"
+
+
+# KV401 context-does-not-fit, KV402 max-num-seqs-exceeds-state-blocks, KV405 weights-do-not-fit
+
+
+def with_memory(plan: Plan, **changes: Any) -> Plan:
+    return settled_but(plan, memory=dataclasses.replace(plan.memory, **changes))
+
+
+def test_kv401_gives_needed_available_and_largest() -> None:
+    plan = with_memory(plans.refused(CONTEXT_REFUSAL), needed_for_max_model_len_bytes=14_302_248_960, kv_cache_bytes=12 * 2**30)
+    finding = the(plan, "KV401")
+    assert finding.message == "one request of 131,072 tokens needs 13.32 GiB of KV cache, of 12.00 GiB"
+    assert finding.remediation == "Pass --max-model-len 109472 or less, raise --gpu-memory-utilization, or use more GPUs"
+    assert finding.evidence == {
+        "max_model_len": 131_072,
+        "needed_bytes": 14_302_248_960,
+        "kv_cache_bytes": 12_884_901_888,
+        "estimated_max_model_len": 109_472,
+    }
+
+
+def test_kv401_reads_the_older_words_without_figures() -> None:
+    words = "The model's max seq len (8192) is larger than the maximum number of tokens that can be stored in KV cache (2400)."
+    assert the(plans.refused(words), "KV401").message == "one request of 8,192 tokens does not fit into the KV cache"
+
+
+def test_kv402_gives_the_largest_legal_value() -> None:
+    finding = the(plans.refused(SEQUENCES_REFUSAL), "KV402")
+    assert finding.message == "1,024 sequences exceed the 758 blocks for recurrent states"
+    assert finding.remediation == "Pass --max-num-seqs 758 or less, or raise --gpu-memory-utilization"
+
+
+@pytest.mark.parametrize("rule", ["KV401", "KV402"])
+def test_capacity_rules_do_not_fire_on_a_launch(rule: str) -> None:
+    assert found(plans.llama(), rule) == []
+
+
+@pytest.mark.parametrize(("words", "rule"), [(CONTEXT_REFUSAL, "KV401"), (SEQUENCES_REFUSAL, "KV402")])
+def test_capacity_rules_are_skipped_on_a_made_up_budget(words: str, rule: str) -> None:
+    plan = with_memory(plans.refused(words), weights_fit=False)
+    assert reason(plan, rule) == "the weights do not fit, so there is no real budget to judge"
+
+
+def test_kv405_fires_when_the_weights_leave_nothing() -> None:
+    finding = the(with_memory(plans.llama(), weights_fit=False, weights_bytes=150 * 2**30), "KV405")
+    assert finding.message == (
+        "the weights take 150.00 GiB per GPU, and nothing of 73.28 GiB is left for a KV cache with an allowance of 3.00 GiB"
+    )
+    assert finding.evidence["weights_bytes"] == 150 * 2**30
+
+
+def test_kv405_does_not_blame_weights_for_a_given_budget() -> None:
+    plan = with_memory(plans.refused(NO_MEMORY_REFUSAL), kv_cache_source="kv_cache_memory", weights_fit=None)
+    assert the(plan, "KV405").remediation == "Pass a larger --kv-cache-memory"
+
+
+def test_kv405_does_not_fire_when_the_weights_fit() -> None:
+    assert found(plans.llama(), "KV405") == []
+
+
+def test_kv405_is_skipped_when_no_weights_were_compared() -> None:
+    assert reason(with_memory(plans.llama(), weights_fit=None), "KV405") == "no weights were compared with the GPU's memory"
+
+
+# KV903 unknown-spec-kind
+
+
+def test_kv903_names_the_spec_class() -> None:
+    plan = plans.plan(plans.group((plans.layer(kind="other", spec="WavefrontSpec"),)))
+    assert the(plan, "KV903").message == "1 layer of a kind that kvdoctor does not know: WavefrontSpec"
+
+
+def test_kv903_does_not_fire_on_known_kinds() -> None:
+    assert found(plans.qwen3_next(), "KV903") == []
+
+
+def test_kv903_is_skipped_without_specs() -> None:
+    assert reason(plans.plan(), "KV903") == "no layer specs were settled"
+
+
+# The registry
+
+
+def test_ids_are_unique_and_in_order() -> None:
+    ids = [rule.id for rule in RULES]
+    assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_every_rule_documents_what_why_and_what_to_do(rule: Rule) -> None:
+    headings = [line for line in rule.documentation.splitlines() if line.startswith("## ")]
+    assert headings == ["## What it does", "## Why it is bad", "## What to do"]
+    assert rule.summary.endswith(".")
+    assert all(url.startswith("https://") for url in rule.urls)
+
+
+@pytest.mark.parametrize(
+    ("select", "ignore", "chosen"),
+    [
+        (["KV101"], [], ["KV101"]),
+        (["kv10"], ["KV103", "remote-code-needed"], ["KV101", "KV102"]),
+        (["page-padding"], [], ["KV201"]),
+        ([], ["KV1", "KV2", "KV3", "KV4"], ["KV903"]),
+        (["KV1"], ["KV"], []),
+    ],
+)
+def test_rules_are_chosen_by_id_prefix_or_name(select: list[str], ignore: list[str], chosen: list[str]) -> None:
+    assert [rule.id for rule in choose_rules(select=select, ignore=ignore)] == chosen
+
+
+@pytest.mark.parametrize("selector", ["KV999", "", "padding", "X"])
+def test_a_selector_that_matches_nothing_is_refused(selector: str) -> None:
+    with pytest.raises(BadRequest):
+        choose_rules(select=[selector])
+
+
+def test_a_rule_is_found_by_id_or_name_in_any_case() -> None:
+    assert find_rule("kv201") is find_rule("page-padding") is find_rule("Page-Padding")
+    with pytest.raises(BadRequest):
+        find_rule("KV2")
+
+
+def test_a_refusal_that_speaks_of_nothing_known_is_not_read() -> None:
+    assert read_refusal(Refusal(stage="x", exception="ValueError", message="the config has trust_remote_code=False")) is None
+    assert read_refusal(None) is None

@@ -1,0 +1,68 @@
+"""Untrusted text can not act on a terminal, a table or a page."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_text, one_line, visible
+
+any_text = st.text(st.characters())  # surrogates and controls too
+
+
+@given(any_text)
+def test_no_control_format_or_surrogate_character_is_left(text: str) -> None:
+    assert {unicodedata.category(c) for c in visible(text).replace("\n", "")} & {"Cc", "Cf", "Cs", "Zl", "Zp"} == set()
+
+
+@given(any_text)
+def test_one_line_is_one_line(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("\x1b[31mred", "\\x1b[31mred"),
+        ("\u202eevil", "\\u202eevil"),
+        ("\U000e0041", "\\U000e0041"),
+        ("\ud800", "\\ud800"),
+        ("a\r\nb", "a\nb"),
+        ("a\rb", "a\\rb"),
+        ("Grüße 漢字", "Grüße 漢字"),
+    ],
+)
+def test_what_acts_is_spelled_and_what_shows_is_kept(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("a|b", "a\\|b"),
+        ("**a** <b> `c`", "\\*\\*a\\*\\* \\<b\\> \\`c\\`"),
+        ("[a](b)", "\\[a\\](b)"),
+        ("a\nb", "a b"),
+        ("# a", "\\# a"),
+        ("- a", "\\- a"),
+        ("1. a", "1\\. a"),
+        ("max-num-seqs 1.5", "max-num-seqs 1.5"),
+        ("&lt;", "\\&lt;"),
+    ],
+)
+def test_markdown_text_is_inert(text: str, escaped: str) -> None:
+    assert markdown_text(text) == escaped
+
+
+@pytest.mark.parametrize(("text", "span"), [("a", "`a`"), ("a`b", "`` a`b ``"), ("a\nb", "`a b`"), ("", "`  `")])
+def test_a_code_span_holds_backticks_and_pipes(text: str, span: str) -> None:
+    assert markdown_code(text) == span
+
+
+def test_a_pipe_is_escaped_in_a_span_only_inside_a_table() -> None:
+    assert (markdown_code("a|b"), markdown_code("a|b", in_table=True)) == ("`a|b`", "`a\\|b`")
+
+
+def test_a_fenced_block_is_not_closed_by_its_own_text() -> None:
+    assert markdown_block("a\n```\n# b") == "````text\na\n```\n# b\n````"
