@@ -55,7 +55,7 @@ def has_flag(arguments: Sequence[str], *names: str) -> bool:
 
 def _split_quoted(words: list[str]) -> list[str]:
     """Split a command that is given as one quoted string, over several lines perhaps."""
-    if len(words) == 1 and re.search(r"\s", words[0]):
+    if len(words) == 1 and not words[0].startswith("-") and re.search(r"\s(serve|-m)\s", words[0]):
         try:
             return shlex.split(words[0].replace("\\\n", " "), comments=True)
         except ValueError as error:

@@ -11,8 +11,12 @@ from kvdoctor.request import LaunchRequest
 from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
 from kvdoctor.rules.numbers import counted, grouped, percent
 from kvdoctor.rules.refusal_text import RefusalReading, RemoteCodeNeeded, read_refusal
+from kvdoctor.rules.refused import LaunchRefused
 
 SCHEMA_VERSION = 1
+
+# Worst first, as findings are listed; within a severity they keep the order of the rules.
+SEVERITIES = ("error", "warning", "info")
 
 Verdict = Literal["ok", "warning", "refused", "unassessed"]
 
@@ -139,7 +143,7 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         checks=plan.checks,
         assumptions=plan.assumptions,
         refusal=plan.refusal,
-        findings=tuple(findings),
+        findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),
         skipped_rules=tuple(skipped),
         vllm_log=plan.vllm_log,
     )
@@ -148,11 +152,15 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
 def verdict_line(diagnosis: Diagnosis) -> str:
     """Say in one line whether it launches, and with what."""
     refusal, layout = diagnosis.refusal, diagnosis.layout
+    errors = [finding for finding in diagnosis.findings if finding.severity == "error"]
     if refusal is not None:
+        # vLLM's words may be a paragraph; a rule that knows the refusal has its figures in one sentence.
+        if errors and errors[0].rule != LaunchRefused.id:
+            return f"refused at {refusal.stage} ({refusal.exception}): {errors[0].message}"
         words = " ".join(refusal.message.split())
         return f"refused at {refusal.stage}: {refusal.exception}" + (f": {words}" if words else "")
-    if diagnosis.verdict == "refused":
-        return "will not launch: " + next(finding.message for finding in diagnosis.findings if finding.severity == "error")
+    if errors:
+        return f"will not launch: {errors[0].message}"
     if diagnosis.verdict == "unassessed":
         return "not assessed: no step of the launch could be checked"
     if not layout.groups:
@@ -166,14 +174,14 @@ def _blocks(layout: Layout) -> str:
 
 
 def _waste(groups: tuple[GroupLayout, ...]) -> str:
-    """Name the worst page of each group, since that is what a deployer can act on."""
-    worst = [max((page.wasted_percent for page in group.pages), default=0.0) for group in groups]
-    wasting = [share for share in worst if share > 0]
-    if not wasting:
+    shares = [group.wasted_share for group in groups if group.wasted_bytes_per_block]
+    if not shares:
         return "no page is padded"
-    verb = "wastes" if len(wasting) == 1 else "waste"
-    share = percent(max(wasting)) if min(wasting) == max(wasting) else f"up to {percent(max(wasting))}"
-    return f"{len(wasting)} of {counted(len(groups), 'group')} {verb} {share} of each page"
+    verb = "wastes" if len(shares) == 1 else "waste"
+    share = percent(max(shares)) if percent(min(shares)) == percent(max(shares)) else f"up to {percent(max(shares))}"
+    mixed = any(len(group.pages) > 1 for group in groups)
+    pages = ("its pages" if len(shares) == 1 else "their pages") if mixed else "each page"
+    return f"{len(shares)} of {counted(len(groups), 'group')} {verb} {share} of {pages}"
 
 
 def _verdict(plan: Plan, findings: list[Finding]) -> Verdict:

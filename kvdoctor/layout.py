@@ -31,8 +31,9 @@ class GroupLayout:
     """One KV-cache group.
 
     ``pages`` lists the group's different pages, widest first; the group's own ``page_bytes``, ``used_bytes`` and waste are those of the
-    widest. ``idle_bytes_per_block`` is what a block of the shared pool has over this group's pages (summed over pipeline stages), and
-    ``padding_layers`` the same counted in layers: ``None`` where that is no whole number of layers, or layers' pages differ in size.
+    widest. A block of the shared pool holds a page of each layer: ``page_bytes_per_block`` in all (over all pipeline stages), of which
+    ``wasted_bytes_per_block`` are padding. ``idle_bytes_per_block`` is what the block has beyond that, and ``padding_layers`` the same
+    counted in layers: ``None`` where that is no whole number of layers, or layers' pages differ in size.
     ``backends`` maps an attention backend to the group's layers on it.
     """
 
@@ -42,6 +43,8 @@ class GroupLayout:
     layer_names: tuple[str, ...]
     layer_count: int
     padding_layers: int | None
+    page_bytes_per_block: int
+    wasted_bytes_per_block: int
     idle_bytes_per_block: int | None
     block_size: int
     kernel_block_size: int | None
@@ -54,6 +57,11 @@ class GroupLayout:
     draft: bool
     backends: dict[str, int]
     pages: tuple[PageLayout, ...]
+
+    @property
+    def wasted_share(self) -> float:
+        """Percent of the group's pages that is padding; with pages of one size, the page's own ``wasted_percent``."""
+        return 100 * self.wasted_bytes_per_block / self.page_bytes_per_block if self.page_bytes_per_block else 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +140,8 @@ def _read_group(plan: Plan, index: int, group: GroupPlan) -> GroupLayout:
         layer_names=tuple(layer.name for layer in group.layers),
         layer_count=len(group.layers),
         padding_layers=_padding_layers(plan, index),
+        page_bytes_per_block=sum(layer.page_bytes for layer in group.layers),
+        wasted_bytes_per_block=sum(layer.page_bytes - layer.used_bytes for layer in group.layers),
         idle_bytes_per_block=_idle_bytes_per_block(plan, group),
         block_size=group.block_size,
         kernel_block_size=group.kernel_block_size,

@@ -83,7 +83,7 @@ class EngineFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchFacts:
-    """The launch as vLLM's configuration settled it. ``defaulted`` names the settings that vLLM chose and the user did not give."""
+    """The launch as vLLM's configuration settled it, defaults included; ``None`` before there was a configuration."""
 
     model: str
     architecture: str | None
@@ -113,7 +113,7 @@ class MemoryFacts:
     """The budget per GPU. ``kv_cache_source`` says who set it: the user, or kvdoctor's estimate.
 
     An estimate is ``gpu_bytes`` x ``gpu_memory_utilization`` less weights less ``allowance_bytes`` (explained in ``allowance_source``).
-    ``weights_fit`` is ``False`` when nothing is left; the layout is then planned with a budget of one request so that it can still be shown.
+    ``weights_fit`` is ``False`` when nothing is left; the layout is then planned all the same, without capacity figures.
     """
 
     gpu_bytes: int

@@ -34,8 +34,11 @@ _UsageError: Any = typer.BadParameter.__base__
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
-class _Stopped(KeyboardInterrupt):
-    """A signal that asks kvdoctor to end, raised so that every worker is ended on the way out."""
+class _Stopped(BaseException):
+    """A signal that asks kvdoctor to end, raised so that every worker is ended on the way out.
+
+    Not a ``KeyboardInterrupt``: typer would take that and end the process itself.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__()
@@ -68,10 +71,9 @@ def run(argv: Sequence[str]) -> int:
         return _usage_error(error)
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except (KeyboardInterrupt, typer.Abort) as stop:
-        number = stop.number if isinstance(stop, _Stopped) else int(signal.SIGINT)
+    except _Stopped as stop:
         say("kvdoctor: stopped")
-        return 128 + number
+        return 128 + stop.number
     except Exception as error:  # noqa: BLE001 - the last line of defence: it reports, and exits with the code for a bug
         return _bug(error, verbose=verbose)
     return result if isinstance(result, int) else EXIT_OK

@@ -1,7 +1,8 @@
 """The smallest prefix that vLLM would reuse, asked of its real scheduler and KV-cache manager.
 
-A first prompt goes through the scheduler step by step as in a running engine; then the manager is asked how much of a second prompt
-with the same beginning would be taken from the cache. Mamba states, sliding windows and the last block that EAGLE drops are all vLLM's to judge.
+Two prompts with the same beginning go through the scheduler step by step as in a running engine; then the manager is asked how much of a
+third would be taken from the cache. Two, because vLLM keeps a mamba state at a shared prefix's end only once a second prompt has shown
+that it is shared. Mamba states, sliding windows and the last block that EAGLE drops are all vLLM's to judge.
 """
 
 from typing import Any
@@ -16,9 +17,9 @@ _MOST_STEPS = 4096
 
 
 def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
-    """Tokens of the shortest prefix that a second prompt takes from the cache, in whole hit units; ``None`` if none of those tried is.
+    """Tokens of the shortest prefix that a third prompt takes from the cache, in whole hit units; ``None`` if none of those tried is.
 
-    Both prompts go on after the prefix, with another token each: that is how a shared system prompt is met.
+    Each prompt goes on after the prefix with a token of its own: that is how a shared system prompt is met.
     """
     config, unit = settled.config, settled.prefix_hit_tokens
     limit = min(config.model_config.max_model_len - 2, _MOST_TOKENS)
@@ -30,9 +31,10 @@ def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
         if length > limit:
             return None
         prefix = [number * 1_000 + position % 997 for position in range(length)]
-        _serve(scheduler, _request(config, f"first-{number}", [*prefix, 1], hasher))
-        later = _request(config, f"later-{number}", [*prefix, 2], hasher)
-        if scheduler.kv_cache_manager.get_computed_blocks(later)[1] > 0:
+        prompts = [_request(config, f"prompt-{number}-{own}", [*prefix, own], hasher) for own in range(3)]
+        for prompt in prompts[:2]:
+            _serve(scheduler, prompt)
+        if scheduler.kv_cache_manager.get_computed_blocks(prompts[2])[1] > 0:
             return length
     return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from kvdoctor.diagnosis import Diagnosis
 from kvdoctor.layer_names import fold_names
-from kvdoctor.layout import GroupLayout, read_pages
+from kvdoctor.layout import GroupLayout, Layout, read_pages
 from kvdoctor.plan import LayerPlan
 from kvdoctor.rules.numbers import counted, gib, grouped, percent
 
@@ -107,58 +107,68 @@ def _kind(group: GroupLayout) -> str:
 
 def _block_sizes(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     layout = diagnosis.layout
-    if not layout.groups and layout.scheduler_block_size is None:
+    if not layout.groups:
         return ()
-    kernels = sorted({(group.block_size, group.kernel_block_size) for group in layout.groups if group.kernel_block_size is not None})
-    rows = [("scheduler block", _tokens(layout.scheduler_block_size)), ("hash block", _tokens(layout.hash_block_size))]
+    hits, smallest = layout.prefix_hit_tokens, layout.min_reusable_prefix_tokens
+    rows = [
+        ("scheduler block", None if layout.scheduler_block_size is None else counted(layout.scheduler_block_size, "token")),
+        ("hash block", None if layout.hash_block_size is None else counted(layout.hash_block_size, "token")),
+    ]
     if layout.prefix_caching is False:
         rows.append(("prefix caching", "off"))
     else:
-        hits = layout.prefix_hit_tokens
+        nothing = "none can be reused" if diagnosis.refusal is None else None
         rows += [
-            ("prefix hits land on", NOT_SETTLED if hits is None else f"multiples of {grouped(hits)} tokens"),
-            ("smallest reusable prefix", _smallest_prefix(diagnosis)),
+            ("prefix hits land on", None if hits is None else f"multiples of {counted(hits, 'token')}"),
+            ("smallest reusable prefix", nothing if smallest is None else counted(smallest, "token")),
         ]
-    if kernels:
-        rows.append(("kernel block", ", ".join(f"{grouped(kernel)} (in blocks of {grouped(block)})" for block, kernel in kernels)))
-    return tuple(rows)
-
-
-def _smallest_prefix(diagnosis: Diagnosis) -> str:
-    smallest = diagnosis.layout.min_reusable_prefix_tokens
-    return "none can be reused" if smallest is None and diagnosis.refusal is None else _tokens(smallest)
-
-
-def _tokens(number: int | None) -> str:
-    return NOT_SETTLED if number is None else counted(number, "token")
+    kernels = sorted({(group.block_size, group.kernel_block_size) for group in layout.groups if group.kernel_block_size is not None})
+    sizes = ", ".join(f"{grouped(kernel)} (in blocks of {grouped(block)})" for block, kernel in kernels)
+    return _settled(*rows, ("kernel block", sizes or None)) or (("scheduler block", NOT_SETTLED),)
 
 
 def _capacity(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
-    layout, longest = diagnosis.layout, diagnosis.request.max_model_len
-    if not layout.groups:
-        return ()
-    rows = [("blocks", NOT_SETTLED if layout.num_blocks is None else grouped(layout.num_blocks))]
-    if layout.bytes_per_block is not None:
-        rows.append(("bytes per block", grouped(layout.bytes_per_block)))
-    rows.append(("tokens", NOT_SETTLED if layout.kv_cache_tokens is None else grouped(layout.kv_cache_tokens)))
-    if layout.max_concurrency is not None:
-        rows.append(("concurrency", f"{layout.max_concurrency:,.2f} requests of {_tokens(longest)}"))
-    if layout.blocks_per_request is not None:
-        cost = counted(layout.blocks_per_request, "block")
-        if layout.bytes_per_request is not None:
-            cost += f", {gib(layout.bytes_per_request)}"
-        if len(layout.groups) > 1:
-            cost += f" ({' + '.join(grouped(group.blocks_per_request or 0) for group in layout.groups)} by group)"
-        rows.append(("one such request costs", cost))
-    if layout.padding_layers:
-        rows.append(("padding layers", f"{grouped(layout.padding_layers)}: room in the pool's blocks that shorter groups leave empty"))
-    return tuple(rows)
+    layout = diagnosis.layout
+    concurrency = layout.max_concurrency
+    return _settled(
+        ("blocks", None if layout.num_blocks is None else grouped(layout.num_blocks)),
+        ("bytes per block", None if layout.bytes_per_block is None else grouped(layout.bytes_per_block)),
+        ("tokens", None if layout.kv_cache_tokens is None else grouped(layout.kv_cache_tokens)),
+        ("concurrency", None if concurrency is None else f"{concurrency:,.2f} requests of {_longest(diagnosis)}"),
+        (f"a request of {_longest(diagnosis)} costs", _cost(layout)),
+        (
+            "padding layers",
+            f"{grouped(layout.padding_layers)}: room in the pool's blocks that shorter groups leave empty"
+            if layout.padding_layers
+            else None,
+        ),
+    )
+
+
+def _cost(layout: Layout) -> str | None:
+    if layout.blocks_per_request is None:
+        return None
+    cost = counted(layout.blocks_per_request, "block")
+    if layout.bytes_per_request is not None:
+        cost += f", {gib(layout.bytes_per_request)}"
+    by_group = [grouped(group.blocks_per_request) for group in layout.groups if group.blocks_per_request is not None]
+    return f"{cost} ({' + '.join(by_group)} by group)" if len(by_group) > 1 else cost
+
+
+def _longest(diagnosis: Diagnosis) -> str:
+    length = diagnosis.request.max_model_len
+    return "full length" if length is None else counted(length, "token")
+
+
+def _settled(*rows: tuple[str, str | None]) -> tuple[tuple[str, str], ...]:
+    """Drop what vLLM had not settled; the verdict says why."""
+    return tuple((label, value) for label, value in rows if value)
 
 
 def _memory(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     memory, stages = diagnosis.memory, diagnosis.stages
     rows: list[tuple[str, str]] = []
-    if memory.weights_bytes is not None:
+    if memory.weights_bytes:
         draft = max((stage.draft_weights_bytes for stage in stages), default=0)
         rows.append(("weights", gib(memory.weights_bytes) + (f", {gib(draft)} of it the draft model's" if draft else "")))
     if len(stages) > 1:
@@ -181,9 +191,9 @@ def _memory(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         if memory.allowance_source:
             rows.append(("allowance", memory.allowance_source))
     if memory.needed_for_max_model_len_bytes is not None:
-        needed = f"{gib(memory.needed_for_max_model_len_bytes)} for one request of {_tokens(diagnosis.request.max_model_len)}"
+        needed = f"{gib(memory.needed_for_max_model_len_bytes)} for one request of {_longest(diagnosis)}"
         largest = memory.estimated_max_model_len
-        rows.append(("needed", needed if largest is None else f"{needed}; the largest that fits: {_tokens(largest)}"))
+        rows.append(("needed", needed if largest is None else f"{needed}; the largest that fits: {counted(largest, 'token')}"))
     return tuple(rows)
 
 
@@ -235,7 +245,7 @@ def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("parallelism", parallel),
     ]
     rows += [("assumed" if index == 0 else "", assumption) for index, assumption in enumerate(diagnosis.assumptions)]
-    return tuple(row for row in rows if row[1])
+    return _settled(*rows)
 
 
 def _checks(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:

@@ -38,12 +38,15 @@ class MaxModelLenDoesNotFit(Rule):
         message = f"one request of {grouped(refused.max_model_len)} tokens does not fit into the KV cache"
         evidence: Evidence = {"max_model_len": refused.max_model_len}
         if needed is not None and available is not None:
-            message = f"one request of {grouped(refused.max_model_len)} tokens needs {gib(needed)} of KV cache, of {gib(available)}"
+            needs = f"one request of {grouped(refused.max_model_len)} tokens needs {gib(needed)} of KV cache"
+            message = f"{needs}, and {gib(available)} are available"
             evidence |= {"needed_bytes": needed, "kv_cache_bytes": available}
-        remediation = "Lower --max-model-len, raise --gpu-memory-utilization, or use more GPUs"
+        remediation = "Lower --max-model-len, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
         if largest:
             evidence["estimated_max_model_len"] = largest
-            remediation = f"Pass --max-model-len {largest} or less, raise --gpu-memory-utilization, or use more GPUs"
+            remediation = (
+                f"Pass --max-model-len {largest} or less, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
+            )
         return (self.finding(message, remediation=remediation, evidence=evidence),)
 
 

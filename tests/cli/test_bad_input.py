@@ -113,7 +113,7 @@ def test_specs_that_are_no_specs(kvdoctor: Run, tmp_path: Path) -> None:
     assert refused(kvdoctor("inspect", "--specs", "nope.json"), 2) == "nope.json does not exist"
 
 
-def test_a_closed_stdout(kvdoctor: Run, config: Path, environment: dict[str, str]) -> None:
+def test_a_closed_stdout(config: Path, environment: dict[str, str]) -> None:
     for arguments in ("gpus", f"inspect {config}"):
         shell = f'exec "{sys.executable}" -m kvdoctor {arguments} >&-'
         result = subprocess.run(["sh", "-c", shell], env=environment, capture_output=True, text=True, check=False)
@@ -123,7 +123,9 @@ def test_a_closed_stdout(kvdoctor: Run, config: Path, environment: dict[str, str
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
 def test_a_full_disk(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
     with Path("/dev/full").open("w") as full:
-        result = kvdoctor("inspect", str(config), "--vllm", fake_engine(answers("llama")), capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        result = kvdoctor(
+            "inspect", str(config), "--vllm", fake_engine(answers("llama")), capture_output=False, stdout=full, stderr=subprocess.PIPE
+        )
     assert result.returncode == 2
     assert result.stderr.splitlines()[0] == "kvdoctor: the report cannot be written: No space left on device"
     assert "Traceback" not in result.stderr

@@ -6,11 +6,13 @@ import pytest
 from kvdoctor import __version__
 from tests.cli.conftest import Run
 
-HEAVY = ("torch", "vllm", "transformers", "rich", "jsonschema")
+HEAVY = ("torch", "vllm", "transformers", "huggingface_hub", "jsonschema")
 
 
 @pytest.mark.parametrize("arguments", [(), ("--help",), ("inspect", "--help")])
-def test_help_is_printed_without_reading_what_it_does_not_need(kvdoctor: Run, environment: dict[str, str], arguments: tuple[str, ...]) -> None:
+def test_help_is_printed_without_reading_what_it_does_not_need(
+    kvdoctor: Run, environment: dict[str, str], arguments: tuple[str, ...]
+) -> None:
     result = kvdoctor(*arguments)
     assert (result.returncode, result.stderr) == (0, "")
     assert result.stdout.startswith("Usage: kvdoctor")

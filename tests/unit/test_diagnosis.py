@@ -33,6 +33,11 @@ def nothing_checked() -> Plan:
             "refused",
             "refused at KV-cache planning: ValueError: It is Tuesday.",
         ),
+        (
+            dataclasses.replace(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL),
+            "refused",
+            "refused at the scheduler (AssertionError): blocks 181 and 544 are not multiples of hash block 98,464",
+        ),
         (plans.refused("", exception="AssertionError"), "refused", "refused at the KV-cache plan: AssertionError"),
         (
             weights_do_not_fit(),
@@ -53,6 +58,18 @@ def test_the_verdict_and_its_line(plan: Plan, verdict: Verdict, line: str) -> No
 def test_groups_that_waste_different_shares_are_summed_up_by_the_worst() -> None:
     pages = [plans.group((plans.layer(name, page_bytes=1000, used_bytes=used),)) for name, used in (("a", 999), ("b", 950))]
     assert verdict_line(diagnose(plans.request(), plans.plan(*pages))).endswith("2 of 2 groups waste up to 5.0 % of each page")
+
+
+def test_the_share_of_a_group_with_several_page_sizes_is_of_all_its_pages() -> None:
+    mixed = (plans.layer("a", page_bytes=9_000, used_bytes=9_000), plans.layer("b", page_bytes=1_000, used_bytes=500))
+    assert verdict_line(diagnose(plans.request(), plans.plan(plans.group(mixed)))).endswith("1 of 1 group wastes 5.0 % of its pages")
+
+
+def test_findings_are_listed_worst_first() -> None:
+    made = dataclasses.replace(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL)
+    assert [finding.rule for finding in diagnose(plans.request(), made).findings] == ["KV101", "KV201", "KV302"]
+    refused = dataclasses.replace(weights_do_not_fit(), groups=plans.qwen3_next().groups, min_reusable_prefix_tokens=576)
+    assert [finding.severity for finding in diagnose(plans.request(), refused).findings] == ["error", "info"]
 
 
 def test_a_share_that_is_not_zero_never_reads_as_zero() -> None:

@@ -135,7 +135,14 @@ def test_the_launchs_own_variables_reach_the_worker_but_not_those_that_would_wri
 def test_every_cache_lies_in_kvdoctors_own_and_temporary_files_in_the_scratch_directory() -> None:
     made = environment()
     moved = {name for name, value in made.items() if value.startswith("/cache/")}
-    assert moved >= {"HOME", "XDG_CACHE_HOME", "VLLM_CACHE_ROOT", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR", "FLASHINFER_WORKSPACE_BASE"}
+    assert moved >= {
+        "HOME",
+        "XDG_CACHE_HOME",
+        "VLLM_CACHE_ROOT",
+        "TRITON_CACHE_DIR",
+        "TORCHINDUCTOR_CACHE_DIR",
+        "FLASHINFER_WORKSPACE_BASE",
+    }
     assert made["TMPDIR"] == "/scratch"
 
 

@@ -3,9 +3,24 @@ import pytest
 from kvdoctor.errors import BadRequest
 from kvdoctor.gpus import CATALOGUE, DEFAULT_GPU, GIB, find_gpu
 
-NAMES = (
-    "t4 a10g l4 l40s a100-40g a100-80g h100-80g h200 gh200 b200 b300 rtx-3090 rtx-4090 rtx-5090 rtx-pro-6000 gb10"
-).split()  # fmt: skip
+NAMES = [
+    "t4",
+    "a10g",
+    "l4",
+    "l40s",
+    "a100-40g",
+    "a100-80g",
+    "h100-80g",
+    "h200",
+    "gh200",
+    "b200",
+    "b300",
+    "rtx-3090",
+    "rtx-4090",
+    "rtx-5090",
+    "rtx-pro-6000",
+    "gb10",
+]
 
 
 def test_the_catalogue_has_every_promised_gpu_once() -> None:

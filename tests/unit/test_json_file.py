@@ -1,12 +1,20 @@
 import errno
+import json
 import os
+import tempfile
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvdoctor.errors import BadRequest
 from kvdoctor.json_file import MAX_BYTES, read_json_object
+
+
+def as_json(data: object) -> bytes:
+    return json.dumps(data).encode()
 
 
 def refusal(path: Path, *, unique_keys: bool = False) -> str:
@@ -23,7 +31,10 @@ def written(tmp_path: Path, data: bytes | str) -> Path:
 
 
 def test_an_object_is_read(tmp_path: Path) -> None:
-    assert read_json_object(written(tmp_path, '{"a": [1, 2.5, null], "b": {"c": "é"}}'), what="a config") == {"a": [1, 2.5, None], "b": {"c": "é"}}
+    assert read_json_object(written(tmp_path, '{"a": [1, 2.5, null], "b": {"c": "é"}}'), what="a config") == {
+        "a": [1, 2.5, None],
+        "b": {"c": "é"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,9 +106,23 @@ def test_a_file_that_cannot_be_read_says_why(tmp_path: Path, monkeypatch: pytest
     assert refusal(path) == "FILE cannot be read: Permission denied"
 
 
-def test_a_pipe_can_be_read(tmp_path: Path) -> None:
+def test_a_pipe_can_be_read() -> None:
     reading, writing = os.pipe()
     os.write(writing, b'{"model_type": "llama"}')
     os.close(writing)
     assert read_json_object(Path(f"/dev/fd/{reading}"), what="a config") == {"model_type": "llama"}
     os.close(reading)
+
+
+@given(
+    st.binary(max_size=200)
+    | st.recursive(st.none() | st.floats() | st.text(), lambda c: st.lists(c) | st.dictionaries(st.text(), c)).map(as_json)
+)
+def test_any_bytes_give_an_object_or_one_line(data: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        try:
+            assert isinstance(read_json_object(Path(file.name), what="a config"), dict)
+        except BadRequest as error:
+            assert "\n" not in error.message  # noqa: PT017 - either outcome is right

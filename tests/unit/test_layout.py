@@ -94,6 +94,9 @@ def test_waste_is_page_less_used_and_never_negative(plan: Plan) -> None:
             assert page.wasted_bytes == page.page_bytes - page.used_bytes >= 0
             assert 0 <= page.wasted_percent <= 100
         assert (group.wasted_bytes, group.wasted_percent) == (group.pages[0].wasted_bytes, group.pages[0].wasted_percent)
+        assert group.wasted_bytes_per_block == sum(page.wasted_bytes * page.layer_count for page in group.pages)
+        assert group.page_bytes_per_block == sum(page.page_bytes * page.layer_count for page in group.pages)
+        assert 0 <= group.wasted_share <= 100
         assert group.page_bytes == max(page.page_bytes for page in group.pages)
 
 

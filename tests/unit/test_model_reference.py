@@ -18,13 +18,21 @@ def refusal(text: str | Path) -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("text", "revision"),
-    [("meta-llama/Llama-3.1-8B", None), ("org/name@main", "main"), ("org/name@refs/pr/3", "refs/pr/3"), ("a/b_c.d-e", None), ("01-ai/Yi-6B", None)],
+    [
+        ("meta-llama/Llama-3.1-8B", None),
+        ("org/name@main", "main"),
+        ("org/name@refs/pr/3", "refs/pr/3"),
+        ("a/b_c.d-e", None),
+        ("01-ai/Yi-6B", None),
+    ],
 )
 def test_a_hub_id(text: str, revision: str | None) -> None:
     assert find_model(text) == ModelReference(text=text, kind="hub", path=None, revision=revision)
 
 
-@pytest.mark.parametrize("text", ["", " ", "gpt2", "org/na me", "org/-name", "org/name-", "org/a--b", "org/a..b", "org/" + "x" * 97, "org/name@", "org/n@-x"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "gpt2", "org/na me", "org/-name", "org/name-", "org/a--b", "org/a..b", "org/" + "x" * 97, "org/name@", "org/n@-x"]
+)
 def test_what_cannot_be_a_hub_id_is_refused(text: str) -> None:
     message, hint = refusal(text)
     assert repr(text) in message

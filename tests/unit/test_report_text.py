@@ -110,7 +110,7 @@ def test_a_given_budget_is_not_called_an_estimate() -> None:
 def test_weights_that_do_not_fit_are_said_beside_the_layout() -> None:
     made = plans.plan(plans.group((plans.layer(),)), memory={"weights_fit": False, "kv_cache_bytes": None}, num_blocks=None)
     assert "none: the weights do not fit in 79.65 GiB x 0.92; the layout is planned as if they did" in unwrapped(table(made))
-    assert "blocks not settled" in unwrapped(table(made))
+    assert "  blocks " not in table(made)
 
 
 def test_pipeline_stages_are_listed() -> None:
@@ -124,7 +124,7 @@ def test_a_refusal_shows_vllms_words_first_and_what_was_settled() -> None:
     text = unwrapped(table(SAMPLES["refused"]))
     words = unwrapped(plans.HASH_REFUSAL.message)
     assert text.index(words) < text.index("KV-cache groups") < text.index("1,114,112")
-    assert text.endswith(f"refused at the scheduler: AssertionError: {words}")
+    assert text.endswith("refused at the scheduler (AssertionError): blocks 181 and 544 are not multiples of hash block 98,464")
 
 
 def test_a_refusal_before_grouping_shows_the_layers_specs() -> None:
@@ -215,3 +215,26 @@ def test_any_plan_renders_in_every_format(plan: Plan, width: int) -> None:
         for layer in group.layers:
             assert re.search(rf"(?<![\d,]){layer.page_bytes:,}(?![\d,])", text)
     assert markdown(plan).startswith("## kvdoctor: `org/model`")
+
+
+def test_what_was_not_settled_is_left_out_or_said_once() -> None:
+    unsettled = {
+        "scheduler_block_size": None,
+        "hash_block_size": None,
+        "prefix_hit_tokens": None,
+        "min_reusable_prefix_tokens": None,
+        "num_blocks": None,
+        "kv_cache_tokens": None,
+        "max_concurrency": None,
+        "bytes_per_block": None,
+    }
+    members = plans.group((plans.layer(),), kernel_block_size=None)
+    text = table(plans.refused("no", base=plans.plan(members, **unsettled)))
+    assert text.count("not settled") == 1
+    assert "a request of 8,192 tokens costs  512 blocks\n" in text
+
+
+def test_a_model_for_which_no_prefix_can_be_reused_says_so() -> None:
+    assert "smallest reusable prefix none can be reused" in unwrapped(
+        table(plans.plan(plans.group((plans.layer(),)), min_reusable_prefix_tokens=None))
+    )

@@ -251,9 +251,11 @@ def test_kv201_reports_groups_alike_once() -> None:
     assert "the recurrent state is padded" in finding.message
 
 
-def test_kv201_finds_the_padded_page_of_a_mixed_group() -> None:
-    mixed = (plans.layer("a", page_bytes=73_728, used_bytes=73_728), plans.layer("b", page_bytes=10_000, used_bytes=5_000))
-    assert the(plans.plan(plans.group(mixed)), "KV201").evidence["page_bytes"] == 10_000
+def test_kv201_judges_a_mixed_group_by_all_its_pages() -> None:
+    full, padded = plans.layer("a", page_bytes=80_000, used_bytes=80_000), plans.layer("b", page_bytes=10_000, used_bytes=5_000)
+    assert found(plans.plan(plans.group((full, padded))), "KV201") == []
+    finding = the(plans.plan(plans.group((plans.layer("c", page_bytes=9_000, used_bytes=9_000), padded))), "KV201")
+    assert finding.message.startswith("26.3 % of the pages of 2 full attention layers is padding, at worst 5,000 of 10,000 bytes of a page")
 
 
 @pytest.mark.parametrize(("used", "count"), [(9_000, 0), (8_999, 1), (10_000, 0)])
@@ -327,8 +329,10 @@ def with_memory(plan: Plan, **changes: Any) -> Plan:
 def test_kv401_gives_needed_available_and_largest() -> None:
     plan = with_memory(plans.refused(CONTEXT_REFUSAL), needed_for_max_model_len_bytes=14_302_248_960, kv_cache_bytes=12 * 2**30)
     finding = the(plan, "KV401")
-    assert finding.message == "one request of 131,072 tokens needs 13.32 GiB of KV cache, of 12.00 GiB"
-    assert finding.remediation == "Pass --max-model-len 109472 or less, raise --gpu-memory-utilization, or use more GPUs"
+    assert finding.message == "one request of 131,072 tokens needs 13.32 GiB of KV cache, and 12.00 GiB are available"
+    assert finding.remediation == (
+        "Pass --max-model-len 109472 or less, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
+    )
     assert finding.evidence == {
         "max_model_len": 131_072,
         "needed_bytes": 14_302_248_960,

@@ -25,7 +25,9 @@ def test_a_size_is_bytes_exactly(text: str, size: int) -> None:
     assert parse_size(text, "it") == size
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1", "0", "0GiB", "40g", "40 gigs", "1e9", "40GiB40", "0x10", "٤GiB", "nan", "9" * 40, "1.GiB"])
+@pytest.mark.parametrize(
+    "text", ["", "GiB", "-1", "0", "0GiB", "40g", "40 gigs", "1e9", "40GiB40", "0x10", "٤GiB", "nan", "9" * 40, "1.GiB"]
+)
 def test_anything_else_is_refused_by_name(text: str) -> None:
     with pytest.raises(BadRequest, match="--kv-cache-memory"):
         parse_size(text, "--kv-cache-memory")

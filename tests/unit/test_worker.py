@@ -99,7 +99,8 @@ def test_the_worker_gets_the_request_as_it_is(fake: Fake) -> None:
     body = """
     send(event="ready", vllm_version="0.33.0")
     message = receive()
-    shown = json.dumps([message["id"], message["timeout_seconds"], message["request"]["gpu"]["name"], message["request"]["specs"]["blob"][:3]])
+    request = message["request"]
+    shown = json.dumps([message["id"], message["timeout_seconds"], request["gpu"]["name"], request["specs"]["blob"][:3]])
     send(event="failure", id=message["id"], failure={"kind": "bad_request", "message": shown, "hint": "h"})
     """
     request = plans.request(specs={"blob": "é" * 2_000_000})  # larger than any pipe
@@ -127,11 +128,17 @@ def test_a_failure_to_import_is_not_assessed(fake: Fake) -> None:
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        ("raise ImportError('libfoo.so is missing')", "the worker ended with exit code 1 while importing vLLM: ImportError: libfoo.so is missing"),
+        (
+            "raise ImportError('libfoo.so is missing')",
+            "the worker ended with exit code 1 while importing vLLM: ImportError: libfoo.so is missing",
+        ),
         ("os._exit(7)", "the worker ended with exit code 7 while importing vLLM: it wrote nothing to stderr"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "the worker ended by signal SIGSEGV while importing vLLM: it wrote nothing to stderr"),
         ("os.kill(os.getpid(), signal.SIGKILL)", "the worker was killed while importing vLLM, likely because memory ran out"),
-        ('send(event="ready", vllm_version="0.33.0"); receive(); os._exit(3)', "the worker ended with exit code 3 while planning: it wrote nothing to stderr"),
+        (
+            'send(event="ready", vllm_version="0.33.0"); receive(); os._exit(3)',
+            "the worker ended with exit code 3 while planning: it wrote nothing to stderr",
+        ),
     ],
 )
 def test_a_death_is_told_with_its_cause(fake: Fake, body: str, message: str) -> None:
@@ -157,7 +164,9 @@ def test_garbage_on_the_wire_is_a_bug(fake: Fake, line: str) -> None:
 
 
 def test_a_plan_of_another_shape_is_a_bug(fake: Fake) -> None:
-    caught = failure(fake('send(event="ready", vllm_version="0.33.0"); send(event="plan", id=receive()["id"], plan={"engine": 3}); time.sleep(60)'))
+    caught = failure(
+        fake('send(event="ready", vllm_version="0.33.0"); send(event="plan", id=receive()["id"], plan={"engine": 3}); time.sleep(60)')
+    )
     assert type(caught) is Bug
     assert "Plan lacks" in caught.message
 
@@ -211,7 +220,10 @@ def test_nothing_is_left_behind(fake: Fake, tmp_path: Path) -> None:
 
 def test_a_worker_that_serves_may_see_its_own_children_off(fake: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_module, "_FAREWELL_SECONDS", 20)
-    body = ANSWER.replace("while True:", "for _ in range(1):") + '    sys.stdin.read(); open(os.path.join(os.path.dirname(__file__), "farewell"), "w")\n'
+    body = (
+        ANSWER.replace("while True:", "for _ in range(1):")
+        + '    sys.stdin.read(); open(os.path.join(os.path.dirname(__file__), "farewell"), "w")\n'
+    )
     with fake(body) as worker:
         worker.plan(plans.request(), timeout_seconds=20)
     assert (tmp_path / "farewell").exists()
