@@ -119,8 +119,19 @@ def _representative(group_spec: Any) -> Any:
 
 def _layers(settled: Settled) -> tuple[LayerPlan, ...]:
     return tuple(
-        _layer(name, spec, stage.backends, stage.draft_layers) for stage in settled.stages for name, spec in stage.specs.items()
+        _layer(name, spec, stage.backends, stage.draft_layers)
+        for stage in settled.stages
+        for name, spec in stage.specs.items()
+        if _has_page(spec)
     )
+
+
+def _has_page(spec: Any) -> bool:
+    """Whether vLLM can size the spec's page: it asserts that a padded page holds its content (Zamba2 on 0.33), and refuses the launch."""
+    try:
+        return spec.page_size_bytes >= 0  # type: ignore[no-any-return]
+    except AssertionError:
+        return False
 
 
 def _layer(name: str, spec: Any, backends: Any, draft_layers: Any) -> LayerPlan:

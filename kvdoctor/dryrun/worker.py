@@ -41,6 +41,7 @@ def main() -> None:
     _die_with_parent()
     replies = _claim_stdout()
     os.environ.setdefault("VLLM_HAS_FLASHINFER_CUBIN", "1")  # vLLM's official image has the cubins; without them backends differ
+    os.environ["HUMMING_DISABLE_PARALLEL_BUILD"] = "1"  # importing this dependency of vLLM 0.33 starts compilers in the background
     try:
         from kvdoctor.dryrun import install
 
@@ -170,7 +171,10 @@ def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
     _die_with_parent()
     sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - for the life of the process
     with os.fdopen(pipe, "wb") as replies:
+        from kvdoctor.dryrun.confine import confine
         from kvdoctor.dryrun.session import assess
+
+        confine(network=not request.offline and request.model is not None and request.model.kind == "hub")
 
         try:
             plan = assess(request, lambda step: _send(replies, {"event": "step", "id": request_id, "step": step}))
