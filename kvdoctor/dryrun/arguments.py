@@ -3,6 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
+from kvdoctor.dryrun import releases
 from kvdoctor.errors import BadRequest
 from kvdoctor.request import LaunchRequest
 
@@ -47,8 +48,4 @@ def _parser(usage: str) -> argparse.ArgumentParser:
     parser = Parser(add_json_tip=False)
     if usage == "llm":
         return EngineArgs.add_cli_args(parser)  # type: ignore[no-any-return]
-    try:  # moved in 0.33; vllm.entrypoints.openai.cli_args before
-        from vllm.entrypoints.common.cli_args import make_arg_parser
-    except ImportError:
-        from vllm.entrypoints.openai.cli_args import make_arg_parser
-    return make_arg_parser(parser)  # type: ignore[no-any-return]
+    return releases.serve_parser(parser)  # type: ignore[no-any-return]

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvdoctor.dryrun import prefix
+from kvdoctor.dryrun import prefix, releases, world
 from kvdoctor.dryrun.limits import first_line, lacks_file, needs_gpu
 from kvdoctor.dryrun.model import META, BuiltStage, on_meta
 from kvdoctor.dryrun.settled import Settled
@@ -23,7 +23,9 @@ _QUIET_CONNECTORS = frozenset({"ExampleHiddenStatesConnector", "ExampleConnector
 def run(settled: Settled) -> None:
     """Take the remaining steps of a boot in its order: each worker's, then the scheduler's."""
     for index, (stage, worker_config) in enumerate(zip(settled.stages, settled.worker_configs, strict=True)):
-        kernel_block_sizes = _check_worker(settled, stage, worker_config)
+        # Layers ask for their tensor-parallel rank here too (Mamba-1's state shape).
+        with world.rank_of(stage.config, world.first_rank(stage.config, index)):
+            kernel_block_sizes = _check_worker(settled, stage, worker_config)
         if index == 0:
             settled.kernel_block_sizes = kernel_block_sizes
     build_scheduler(settled)
@@ -44,16 +46,9 @@ def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> li
         with settled.step(GRAPHS):
             _resolve_graphs(settled, stage, worker_config, graph_support)
         with settled.step(CONTEXT_PARALLEL):
-            check_attention_cp_compatibility(config, target_layers)
+            check_attention_cp_compatibility(config, **releases.accepted(check_attention_cp_compatibility, target_layer_names=target_layers))
         with settled.step(BUFFERS), on_meta():
-            attn_utils.init_kv_cache(
-                config.compilation_config.static_forward_context,
-                worker_config,
-                META,
-                kernel_block_sizes,
-                config,
-                attn_groups=[group for members in groups for group in members],
-            )
+            releases.bind_buffers(config, worker_config, groups, kernel_block_sizes, META)
     return list(kernel_block_sizes)
 
 
@@ -84,25 +79,18 @@ class _BuilderClass:
 
 def _resolve_graphs(settled: Settled, stage: BuiltStage, worker_config: Any, graph_support: Any) -> None:
     """The graph mode and, for mamba layers under full graphs, enough blocks for every sequence (``vllm/config/compilation.py``)."""
-    import inspect
-
     config = stage.config
     resolve = config.compilation_config.resolve_cudagraph_mode_and_sizes
-    options = {
-        "use_v2_model_runner": bool(getattr(config, "use_v2_model_runner", False)),
-        "kv_cache_config": worker_config,
-        "max_num_reqs": config.scheduler_config.max_num_seqs,
-        "is_profiling": False,
-        "tensor_parallel_size": config.parallel_config.tensor_parallel_size,  # dropped in 0.32
-    }
-    taken = inspect.signature(resolve).parameters
-    speculative_tokens = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
-    resolve(
-        graph_support.min_cg_support,
-        graph_support.min_cg_attn_backend,
-        1 + speculative_tokens,
-        **{name: value for name, value in options.items() if name in taken},
+    options = releases.accepted(
+        resolve,
+        use_v2_model_runner=bool(getattr(config, "use_v2_model_runner", False)),
+        kv_cache_config=worker_config,
+        max_num_reqs=config.scheduler_config.max_num_seqs,
+        is_profiling=False,
+        tensor_parallel_size=config.parallel_config.tensor_parallel_size,
     )
+    speculative_tokens = config.speculative_config.num_speculative_tokens if config.speculative_config else 0
+    resolve(graph_support.min_cg_support, graph_support.min_cg_attn_backend, 1 + speculative_tokens, **options)
     settled.config.compilation_config.cudagraph_mode = config.compilation_config.cudagraph_mode
 
 

@@ -4,7 +4,8 @@ import socket
 import sys
 from typing import Any
 
-_NETWORK_EVENTS = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto", "socket.bind"})
+# Binding a port is not among them: vLLM looks for a free one while it is configured for data parallelism.
+_NETWORK_EVENTS = frozenset({"socket.connect", "socket.getaddrinfo", "socket.gethostbyname", "socket.sendto"})
 
 
 def confine(*, network: bool) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from kvdoctor.dryrun import releases
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.plan import EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, StagePlan
 
@@ -75,6 +76,8 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
         return ()
     backends = {name: backend for stage in settled.stages for name, backend in stage.backends.items()}
     draft_layers = {name for stage in settled.stages for name in stage.draft_layers}
+    # A layer that shares another's cache joins the group when buffers are bound; it has no spec, and takes no bytes.
+    own_cache = {name for stage in settled.stages for name in stage.specs}
     plans = []
     for index, group in enumerate(per_stage[0]):
         layers = [
@@ -82,7 +85,7 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
             for groups in per_stage
             for member in [groups[index]]
             for name in member.layer_names
-            if _has_spec(member.kv_cache_spec, name)
+            if name in own_cache
         ]
         spec = _representative(group.kv_cache_spec)
         kernel = settled.kernel_block_sizes[index] if index < len(settled.kernel_block_sizes) else None
@@ -90,7 +93,7 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
             GroupPlan(
                 spec=type(spec).__name__,
                 kind=kind_of(spec),
-                block_size=_scheduled_block_size(spec, settled.config),
+                block_size=releases.scheduled_block_size(spec, settled.config),
                 layers=tuple(layers),
                 prefix_cacheable=bool(getattr(spec, "prefix_cacheable", True)),
                 draft=bool(layers) and all(layer.draft for layer in layers),
@@ -104,12 +107,6 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
 def _spec_of(group_spec: Any, name: str) -> Any:
     members = getattr(group_spec, "kv_cache_specs", None)
     return members[name] if members is not None else group_spec
-
-
-def _has_spec(group_spec: Any, name: str) -> bool:
-    """A layer that shares another's cache is added to the group when buffers are bound, and has no spec of its own."""
-    members = getattr(group_spec, "kv_cache_specs", None)
-    return members is None or name in members
 
 
 def _representative(group_spec: Any) -> Any:
@@ -155,16 +152,6 @@ def _used_bytes(spec: Any) -> int:
     if used is None and any(f.name == "page_size_padded" for f in dataclasses.fields(spec)):
         used = dataclasses.replace(spec, page_size_padded=None).page_size_bytes
     return int(spec.page_size_bytes if used is None else used)
-
-
-def _scheduled_block_size(spec: Any, config: Any) -> int:
-    """Tokens of one block as the scheduler counts them: context parallelism multiplies it (``resolve_dcp_kv_block_size``)."""
-    dcp = config.parallel_config.decode_context_parallel_size
-    try:
-        from vllm.v1.core.kv_cache_utils import resolve_dcp_kv_block_size
-    except ImportError:  # before 0.31 every block size was multiplied
-        return int(spec.block_size * dcp)
-    return int(resolve_dcp_kv_block_size(spec, dcp))
 
 
 def _blocks_per_request(spec: Any, config: Any) -> int:

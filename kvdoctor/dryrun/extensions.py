@@ -69,8 +69,6 @@ class _Operator:
 
 def install_modules() -> None:
     """Stand in for the libraries themselves; before vLLM is imported."""
-    for name in [name for name in sys.modules if name == "vllm" or name.startswith("vllm.")]:
-        del sys.modules[name]  # a library that failed to load leaves half of vLLM imported
     sys.meta_path.insert(0, _EmptyLibraries())
     fragment = torch.library.Library("_C", "FRAGMENT")
     for name, answer in _CAPABILITY_QUERIES.items():

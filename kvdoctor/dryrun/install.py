@@ -1,6 +1,10 @@
 """Prepare this process for dry launches: the stand-ins in place, then vLLM imported over them."""
 
+import ctypes
+import importlib
+import importlib.util
 import os
+from pathlib import Path
 
 from kvdoctor.dryrun import libcuda
 
@@ -37,7 +41,7 @@ def prepare() -> None:
 
 
 def prepare_for_device() -> None:
-    """Import what asks about the device while it is imported: the layers and their backends."""
+    """Import what asks about the device while it is imported, and what nearly every launch needs: children then share it."""
     import vllm._custom_ops
     import vllm.v1.worker.gpu.attn_utils  # noqa: F401
 
@@ -48,15 +52,45 @@ def prepare_for_device() -> None:
     model.install()
     _inspect_in_process()
     _leave_deep_gemm_alone()
+    for name in _SHARED_MODULES:
+        try:
+            importlib.import_module(name)
+        except ImportError:  # named so in another release; then the child imports what it needs
+            continue
+
+
+# Imported by nearly every launch on a GPU of today (``get_valid_backends`` looks at all candidates), and slow.
+_SHARED_MODULES = (
+    "vllm.entrypoints.common.cli_args",
+    "vllm.v1.attention.backends.flash_attn",
+    "vllm.v1.attention.backends.flashinfer",
+    "vllm.v1.attention.backends.triton_attn",
+    "vllm.v1.attention.backends.flex_attention",
+    "vllm.model_executor.models.llama",
+    "vllm.model_executor.kernels.linear",
+    "vllm.lora.layers",
+    "vllm.compilation.backends",
+    "vllm.v1.worker.gpu.spec_decode.speculator",
+    "kvdoctor.dryrun.session",
+)
 
 
 def _libraries_load() -> bool:
-    """Whether this vLLM's compiled libraries load: a release unpacked without them, or a CPU build of torch, cannot."""
+    """Whether this vLLM's compiled libraries load: a release unpacked without them, or a CPU build of torch, cannot.
+
+    Tried without importing vLLM, which could not be imported a second time with stand-ins (it registers types with torch).
+    """
+    import torch  # noqa: F401  # the libraries need torch's own, loaded
+
+    package = importlib.util.find_spec("vllm")
+    folders = [Path(folder) for folder in (package.submodule_search_locations or ())] if package is not None else []
+    libraries = [library for folder in folders for library in sorted(folder.glob("_C*.abi3.so"))]
     try:
-        import vllm._C_stable_libtorch  # noqa: F401
-    except ImportError:
+        for library in libraries:
+            ctypes.CDLL(str(library))
+    except OSError:
         return False
-    return True
+    return bool(libraries)
 
 
 def _inspect_in_process() -> None:

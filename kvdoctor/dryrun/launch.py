@@ -5,13 +5,12 @@ then the checks that a boot makes afterwards. Nothing here decides about a layou
 """
 
 import copy
-import math
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvdoctor.dryrun import budget, checks, device, world
+from kvdoctor.dryrun import budget, checks, device, releases, world
 from kvdoctor.dryrun.arguments import engine_arguments
 from kvdoctor.dryrun.model import build_stage
 from kvdoctor.dryrun.settled import Settled
@@ -35,7 +34,7 @@ def run(settled: Settled, model: str) -> None:
         for stage in range(config.parallel_config.pipeline_parallel_size):
             # A worker process has a copy of the engine's configuration; the single worker of a one-GPU launch shares it.
             worker_config = config if config.parallel_config.world_size == 1 else copy.deepcopy(config)
-            with world.rank_of(worker_config, _first_rank(config, stage)):
+            with world.rank_of(worker_config, world.first_rank(config, stage)):
                 settled.stages.append(build_stage(worker_config))
     budget.settle(settled)
     plan_kv_cache(settled)
@@ -92,7 +91,7 @@ class _Executor:
     def set_kv_cache_layout(self, layout: str, interleave_size: int | None = None) -> None:
         """As ``WorkerBase.set_kv_cache_layout`` does in each worker (0.29 and later; the interleave size since 0.33)."""
         for stage in self._settled.stages:
-            _record_layout(stage.config.cache_config, layout)
+            releases.record_layout(stage.config.cache_config, layout)
             if interleave_size is not None:
                 stage.config.parallel_config.cp_kv_cache_interleave_size = interleave_size
 
@@ -114,30 +113,17 @@ class _Executor:
             stage.config.model_config.max_model_len = args[0]
 
 
-def _record_layout(cache_config: Any, layout: str) -> None:
-    from vllm.v1.worker import worker_base
-
-    worker_base.record_kv_cache_layout(cache_config, layout)
-
-
 @contextmanager
 def _recorded(settled: Settled) -> Iterator[None]:
     """Note the groups, and the memory that vLLM finds needed, as soon as vLLM has them: a later refusal must not lose them."""
-    from vllm.v1.core import kv_cache_utils
-    from vllm.v1.engine import core
-
-    try:  # the planning moved to a module of its own, and grouping to a step of its own, in 0.33
-        from vllm.v1.core import kv_cache_planning as planning
-
-        holder, name = core, "get_global_kv_cache_groups"
-    except ImportError:
-        planning = kv_cache_utils
-        holder, name = planning, "get_kv_cache_groups"
+    planning = releases.planning_module()
+    holder, name = releases.grouping_step()
     grouping, checking = getattr(holder, name), planning._check_enough_kv_cache_memory
 
     def note_groups(*arguments: Any, **options: Any) -> Any:
-        settled.groups = grouping(*arguments, **options)
-        return settled.groups
+        groups = grouping(*arguments, **options)
+        settled.groups = settled.groups or groups  # the first call is for the whole model; estimates (0.29 to 0.32) call again
+        return groups
 
     def note_needed(available: int, get_needed: Any, max_model_len: int, estimate: Any) -> None:
         needed = get_needed()
@@ -153,8 +139,3 @@ def _recorded(settled: Settled) -> Iterator[None]:
     finally:
         setattr(holder, name, grouping)
         planning._check_enough_kv_cache_memory = checking
-
-
-def _first_rank(config: Any, stage: int) -> int:
-    parallel = config.parallel_config
-    return stage * math.prod((parallel.tensor_parallel_size, parallel.prefill_context_parallel_size))

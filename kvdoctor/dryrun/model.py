@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from kvdoctor.dryrun import releases
+
 META = torch.device("meta")
 
 
@@ -121,7 +123,7 @@ def build_stage(config: Any) -> BuiltStage:
     return BuiltStage(
         config=config,
         specs=specs,
-        layouts=supported_layouts(_current_backends(config)),
+        layouts=releases.supported_layouts(releases.current_backends(config)),
         backends={name: layer.get_attn_backend() for name, layer in layers.items() if hasattr(layer, "get_attn_backend")},
         weights_bytes=sum(weights.values()) + sum(draft_weights.values()),
         draft_weights_bytes=sum(draft_weights.values()),
@@ -131,16 +133,14 @@ def build_stage(config: Any) -> BuiltStage:
 
 
 def _speculator(config: Any) -> Any:
-    """The speculator that the last pipeline stage of the V2 runner makes; ``None`` where there is none, or nothing of it is a model."""
+    """The speculator that the last pipeline stage makes; ``None`` where there is none, or nothing of it is a model."""
     from vllm.distributed.parallel_state import get_pp_group
 
     speculative = config.speculative_config
     if speculative is None or speculative.draft_model_config is None or not get_pp_group().is_last_rank:
         return None
-    from vllm.v1.worker.gpu.spec_decode import init_speculator
-
     with on_meta():
-        return init_speculator(config, META, None)
+        return releases.make_speculator(config, META)
 
 
 def _replicate_draft(specs: dict[str, Any], draft_layers: frozenset[str]) -> dict[str, Any]:
@@ -155,22 +155,6 @@ def _initialize_workspace() -> None:
     from vllm.v1.worker import workspace
 
     workspace.init_workspace_manager(META)
-
-
-def supported_layouts(backends: list[Any]) -> list[str]:
-    """The KV layouts that all ``backends`` support, most preferred first; releases before 0.29 have no such choice."""
-    try:
-        from vllm.v1.worker.worker_base import get_supported_kv_cache_layouts
-    except ImportError:
-        return []
-    return [layout.name for layout in get_supported_kv_cache_layouts(backends)]
-
-
-def _current_backends(config: Any) -> list[Any]:
-    from vllm.v1.worker import worker_base
-
-    current = getattr(worker_base, "get_current_attn_backends", None)  # 0.29 and later, with the layouts
-    return [] if current is None else list(current(config))
 
 
 def _storage_bytes(model: Any) -> dict[int, int]:

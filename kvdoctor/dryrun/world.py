@@ -27,6 +27,12 @@ def install() -> None:
     parallel_state._node_count = lambda _group: 1
 
 
+def first_rank(config: Any, stage: int) -> int:
+    """The rank of the first tensor rank of pipeline stage ``stage``."""
+    parallel = config.parallel_config
+    return int(stage * parallel.tensor_parallel_size * parallel.prefill_context_parallel_size)
+
+
 @contextmanager
 def rank_of(config: Any, rank: int) -> Iterator[None]:
     """Be worker ``rank`` of the launch that ``config`` describes: its process groups exist inside the block.

@@ -1,0 +1,133 @@
+"""Where vLLM's releases differ on the path of a launch: each difference once, by what the code offers and not by its version.
+
+Written against 0.33.0; every branch names the release that makes it needed.
+"""
+
+import importlib
+import inspect
+from typing import Any
+
+from kvdoctor.dryrun.device import StandInAsked
+
+
+def accepted(function: Any, **options: Any) -> dict[str, Any]:
+    """Those of ``options`` that ``function`` takes: signatures grow and shrink by a keyword from release to release."""
+    taken = inspect.signature(function).parameters
+    return {name: value for name, value in options.items() if name in taken}
+
+
+def serve_parser(parser: Any) -> Any:
+    """Give ``parser`` the arguments of ``vllm serve``."""
+    # 0.30 and later; 0.29; 0.28 and older
+    for module in ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args"):
+        try:
+            return importlib.import_module(module).make_arg_parser(parser)
+        except ModuleNotFoundError as error:
+            if error.name is None or not module.startswith(error.name):
+                raise
+    raise StandInAsked("vLLM's parser, which has moved in this release")
+
+
+def planning_module() -> Any:
+    """Where the KV-cache planning lives: a module of its own since 0.33."""
+    try:
+        return importlib.import_module("vllm.v1.core.kv_cache_planning")
+    except ModuleNotFoundError:
+        return importlib.import_module("vllm.v1.core.kv_cache_utils")
+
+
+def grouping_step() -> tuple[Any, str]:
+    """The module and name by which the engine calls the grouping: a step of its own since 0.33, inside ``get_kv_cache_configs`` before."""
+    from vllm.v1.core import kv_cache_utils
+    from vllm.v1.engine import core
+
+    return (core, "get_global_kv_cache_groups") if hasattr(core, "get_global_kv_cache_groups") else (kv_cache_utils, "get_kv_cache_groups")
+
+
+def supported_layouts(backends: list[Any]) -> list[str]:
+    """The KV layouts that all ``backends`` support, most preferred first; releases before 0.29 have no such choice."""
+    from vllm.v1.worker import worker_base
+
+    supported = getattr(worker_base, "get_supported_kv_cache_layouts", None)
+    return [] if supported is None else [layout.name for layout in supported(backends)]
+
+
+def current_backends(config: Any) -> list[Any]:
+    """The attention backends of the built layers; asked for since 0.29."""
+    from vllm.v1.worker import worker_base
+
+    current = getattr(worker_base, "get_current_attn_backends", None)
+    return [] if current is None else list(current(config))
+
+
+def record_layout(cache_config: Any, layout: str) -> None:
+    """What a worker does with the layout that the engine chose (0.29 and later)."""
+    from vllm.v1.worker import worker_base
+
+    worker_base.record_kv_cache_layout(cache_config, layout)
+
+
+def scheduled_block_size(spec: Any, config: Any) -> int:
+    """Tokens of one block as the scheduler counts them: decode context parallelism multiplies it."""
+    from vllm.v1.core import kv_cache_utils
+
+    size = config.parallel_config.decode_context_parallel_size
+    resolve = getattr(kv_cache_utils, "resolve_dcp_kv_block_size", None)  # 0.29 and later; every block was multiplied before
+    return int(spec.block_size * size if resolve is None else resolve(spec, size))
+
+
+def make_speculator(config: Any, device: Any) -> Any:
+    """The speculator of the model runner that vLLM would use; of its methods only ``load_model`` is called.
+
+    The V1 runner (the default for hybrid and MoE models up to 0.28) chooses its drafter in ``gpu_model_runner.py``; the V2 runner has
+    ``init_speculator``, with a third argument that only n-gram drafting reads since 0.32.
+    """
+    if getattr(config, "use_v2_model_runner", False):
+        from vllm.v1.worker.gpu.spec_decode import init_speculator
+
+        return init_speculator(config, device, **accepted(init_speculator, req_states=None))
+    return _v1_drafter(config, device)
+
+
+def _v1_drafter(config: Any, device: Any) -> Any:
+    """The V1 runner's choice of drafter, for the methods that have a model."""
+    import types
+
+    speculative = config.speculative_config
+    runner = types.SimpleNamespace(max_num_reqs=config.scheduler_config.max_num_seqs, supports_mm_inputs=False, uses_mrope=False)
+    for module, name, method in (
+        ("draft_model", "DraftModelProposer", "uses_draft_model"),
+        ("gemma4", "Gemma4Proposer", "use_gemma4_mtp"),
+        ("step3p5", "Step3p5MTPProposer", "use_step3p5_mtp"),
+        ("dflash", "DFlashProposer", "use_dflash"),
+        ("eagle", "EagleProposer", "use_eagle"),
+        ("medusa", "MedusaProposer", None),
+        ("extract_hidden_states", "ExtractHiddenStatesProposer", "uses_extract_hidden_states"),
+    ):
+        chosen = getattr(speculative, method or "", None)
+        if chosen() if callable(chosen) else speculative.method == module:
+            drafter = getattr(importlib.import_module(f"vllm.v1.spec_decode.{module}"), name)
+            return drafter(config, device, **accepted(drafter.__init__, runner=runner))
+    return None
+
+
+def bind_buffers(config: Any, worker_config: Any, groups: Any, kernel_block_sizes: Any, device: Any) -> None:
+    """``init_kv_cache`` of the V2 runner: buffers, strides and views of every layer, on ``device``."""
+    from vllm.v1.worker.gpu.attn_utils import init_kv_cache
+
+    flat = [group for members in groups for group in members]
+    first = {"runner_kv_caches": []}  # up to 0.29
+    init_kv_cache(
+        **accepted(
+            init_kv_cache,
+            **first,
+            forward_context=config.compilation_config.static_forward_context,
+            kv_cache_config=worker_config,
+            # A flat list of all groups since 0.32; one list a KV-cache group before 0.29.
+            attn_groups=groups if "runner_kv_caches" in inspect.signature(init_kv_cache).parameters else flat,
+            device=device,
+            cache_dtype=config.cache_config.cache_dtype,
+            kernel_block_sizes=kernel_block_sizes,
+            vllm_config=config,
+        )
+    )
