@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, ClassVar
 
 from kvdoctor.dryrun import prefix, releases, world
 from kvdoctor.dryrun.limits import first_line, lacks_file, needs_gpu
@@ -24,7 +24,7 @@ def run(settled: Settled) -> None:
     """Take the remaining steps of a boot in its order: each worker's, then the scheduler's."""
     for index, (stage, worker_config) in enumerate(zip(settled.stages, settled.worker_configs, strict=True)):
         # Layers ask for their tensor-parallel rank here too (Mamba-1's state shape).
-        with world.rank_of(stage.config, world.first_rank(stage.config, index)):
+        with world.worker_of(stage.config, index):
             kernel_block_sizes = _check_worker(settled, stage, worker_config)
         if index == 0:
             settled.kernel_block_sizes = kernel_block_sizes
@@ -101,21 +101,12 @@ def build_scheduler(settled: Settled) -> None:
         config.scheduler_config.enable_chunked_prefill = False  # as EngineCore does for a model without KV cache
     if config.kv_transfer_config is not None and config.kv_transfer_config.kv_connector not in _QUIET_CONNECTORS:
         settled.not_checked(f"connector {config.kv_transfer_config.kv_connector}", "its scheduler side opens sockets or needs its own package")
-    settled.report_step(SCHEDULER)
-    try:
-        with _nothing_published(), _only_quiet_connectors(config):
-            scheduler = _scheduler(settled)
-    except Exception as error:
-        if not (lacks_file(error) or needs_gpu(error) or _asks_for_tokenizer(error)):
-            with settled.step(SCHEDULER):
-                raise
+    lacking = _missing_for_multimodal(settled)
+    if lacking is not None:
         # The multimodal budget needs a processor that a lone config.json does not bring; the KV-cache side does not.
-        settled.not_checked("multimodal budget of the scheduler", first_line(error))
-        with settled.step(SCHEDULER), _nothing_published(), _only_quiet_connectors(config), _no_multimodal_budget(config):
-            scheduler = _scheduler(settled)
-    else:
-        with settled.step(SCHEDULER):
-            pass
+        settled.not_checked("multimodal budget of the scheduler", lacking)
+    with settled.step(SCHEDULER), _nothing_published(), _only_quiet_connectors(config), _multimodal_budget(present=lacking is None):
+        scheduler = _scheduler(settled)
     settled.report_step(PREFIX)
     try:
         settled.min_reusable_prefix_tokens = prefix.smallest_reusable(settled, scheduler)
@@ -135,10 +126,6 @@ def _scheduler(settled: Settled) -> Any:
         hash_block_size=settled.hash_block_size,
         log_stats=False,
     )
-
-
-def _asks_for_tokenizer(error: BaseException) -> bool:
-    return "tokenizer" in str(error).lower() or "processor" in str(error).lower()
 
 
 @contextmanager
@@ -166,24 +153,40 @@ def _only_quiet_connectors(config: Any) -> Iterator[None]:
         config.kv_transfer_config = transfer
 
 
+def _missing_for_multimodal(settled: Settled) -> str | None:
+    """Why the scheduler could not size its multimodal budget: what is missing beside the config. ``None`` where nothing is."""
+    from vllm.multimodal import MULTIMODAL_REGISTRY
+    from vllm.v1.core.sched import scheduler
+
+    config = settled.config
+    if not getattr(config.model_config, "supports_multimodal_inputs", config.model_config.is_multimodal_model):
+        return None
+    try:
+        scheduler.MultiModalBudget(config, MULTIMODAL_REGISTRY)
+    except Exception as error:  # the scheduler makes the budget again; what is vLLM's refusal is met there
+        if lacks_file(error) or needs_gpu(error) or "tokenizer" in str(error).lower() or "processor" in str(error).lower():
+            return first_line(error)
+    return None
+
+
 @contextmanager
-def _no_multimodal_budget(config: Any) -> Iterator[None]:
-    """Have the scheduler take the model for a text model, which is all that its KV-cache side is asked for here."""
+def _multimodal_budget(*, present: bool) -> Iterator[None]:
+    """Where the budget cannot be sized, have the scheduler take the model for a text model: its KV-cache side is all that is asked here."""
     from vllm.v1.core.sched import scheduler
 
     budget = scheduler.MultiModalBudget
 
     class NoBudget:
-        mm_max_toks_per_item: dict[str, int] = {}
+        mm_max_toks_per_item: ClassVar[dict[str, int]] = {}
         encoder_compute_budget = 0
         encoder_cache_size = 0
 
         def __init__(self, *_arguments: Any, **_options: Any) -> None:
             return
 
-    scheduler.MultiModalBudget = NoBudget
+    if not present:
+        scheduler.MultiModalBudget = NoBudget
     try:
         yield
     finally:
         scheduler.MultiModalBudget = budget
-    del config

@@ -240,6 +240,8 @@ def _launch(settled: Settled) -> LaunchFacts:
         return LaunchFacts(**{f.name: None for f in dataclasses.fields(LaunchFacts)} | {"model": name})
     model, cache, parallel, scheduler = config.model_config, config.cache_config, config.parallel_config, config.scheduler_config
     speculative = config.speculative_config
+    # A layer may settle ``auto`` while it is built, in its worker's copy of the configuration (DeepSeek-V4: fp8_ds_mla).
+    kv_cache_dtype = (settled.stages[0].config if settled.stages else config).cache_config.cache_dtype
     mode = config.compilation_config.cudagraph_mode
     return LaunchFacts(
         model=name,
@@ -247,7 +249,7 @@ def _launch(settled: Settled) -> LaunchFacts:
         model_type=getattr(model.hf_config, "model_type", None),
         dtype=_plain(model.dtype),
         quantization=model.quantization,
-        kv_cache_dtype=str(cache.cache_dtype),
+        kv_cache_dtype=str(kv_cache_dtype),
         max_model_len=model.max_model_len,
         max_num_seqs=scheduler.max_num_seqs,
         max_num_batched_tokens=scheduler.max_num_batched_tokens,

@@ -34,7 +34,7 @@ def run(settled: Settled, model: str) -> None:
         for stage in range(config.parallel_config.pipeline_parallel_size):
             # A worker process has a copy of the engine's configuration; the single worker of a one-GPU launch shares it.
             worker_config = config if config.parallel_config.world_size == 1 else copy.deepcopy(config)
-            with world.rank_of(worker_config, world.first_rank(config, stage)):
+            with world.worker_of(worker_config, stage):
                 settled.stages.append(build_stage(worker_config))
     budget.settle(settled)
     plan_kv_cache(settled)

@@ -77,9 +77,25 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
             f"the model needs a file that is not beside its config (at '{step}'): {first_line(error)}",
             hint="Give the whole model directory without its weights, or the hub id on a machine with network.",
         ) from error
+    if isinstance(error, ImportError):
+        raise Unassessed(
+            f"the model needs a package that is not installed here (at '{step}'): {first_line(error)}",
+            hint="Install it beside kvdoctor and try again.",
+        ) from error
     frames = traceback.extract_tb(error.__traceback__)
     if frames and frames[-1].filename.startswith(_HERE):
         raise Bug(f"{type(error).__name__} at '{step}': {first_line(error)}", hint="Please report this with the command line.") from error
+
+
+def words_of(error: BaseException) -> str:
+    """vLLM's words; for a bare ``assert`` the asserting line of its source, which is all that it says."""
+    if str(error).strip():
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return repr(error)
+    place = "/".join(Path(frames[-1].filename).parts[-3:])
+    return f"{frames[-1].line} ({place}:{frames[-1].lineno})"
 
 
 def first_line(error: BaseException) -> str:

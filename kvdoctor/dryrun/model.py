@@ -21,6 +21,8 @@ class CudaMeansMeta(TorchFunctionMode):
         kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
         if kwargs.get("device") is not None:
             kwargs["device"] = _meta_for_cuda(kwargs["device"])
+        if func is torch.linspace and "device" not in kwargs:
+            kwargs["device"] = "cpu"  # timm's vision towers (Gemma 3n) read the numbers back as drop rates
         if func in _MOVES:
             args = tuple(_meta_for_cuda(value) for value in args)
         return func(*args, **kwargs)

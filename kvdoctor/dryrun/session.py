@@ -54,25 +54,31 @@ def _assumptions(request: LaunchRequest) -> Iterator[str]:
         yield "environment: " + ", ".join(f"{name}={value}" for name, value in sorted(given.items()))
 
 
-class _IntoLog(logging.Handler):
-    """Keeps what vLLM logs, in order."""
-
-    def __init__(self, log: list[LogRecord]) -> None:
-        super().__init__(_KEPT_LEVEL)
-        self._log = log
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self._log.append(LogRecord(level=record.levelname, message=record.getMessage()))
-
-
 @contextmanager
 def _log_into(log: list[LogRecord]) -> Iterator[None]:
-    handler = _IntoLog(log)
-    logger = logging.getLogger("vllm")
-    logger.addHandler(handler)
+    """Keep what vLLM logs, in order.
+
+    Where records are made, and not by a handler: vLLM takes other handlers away when it configures its logging (in 0.33 with the engine).
+    """
+    make = logging.getLogRecordFactory()
+
+    def keep(*arguments: Any, **options: Any) -> logging.LogRecord:
+        record = make(*arguments, **options)
+        if record.levelno >= _KEPT_LEVEL and record.name.partition(".")[0] == "vllm":
+            log.append(LogRecord(level=record.levelname, message=_message(record)))
+        return record
+
+    logging.setLogRecordFactory(keep)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             yield
         finally:
-            logger.removeHandler(handler)
+            logging.setLogRecordFactory(make)
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError):  # arguments that do not fit the text; logging would print a complaint and go on
+        return str(record.msg)

@@ -56,7 +56,7 @@ class Settled:
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Report ``name`` as the current step; vLLM's exceptions inside become :class:`Refused` with that name as the stage."""
-        from kvdoctor.dryrun.limits import raise_if_ours
+        from kvdoctor.dryrun.limits import raise_if_ours, words_of
 
         self.report_step(name)
         try:
@@ -65,7 +65,7 @@ class Settled:
             raise
         except Exception as error:
             raise_if_ours(error, step=name)
-            refusal = Refusal(stage=name, exception=type(error).__name__, message=str(error) or repr(error))
+            refusal = Refusal(stage=name, exception=type(error).__name__, message=words_of(error))
             self.checks.append(Check(name=name, outcome="refused", note=None))
             raise Refused(refusal) from error
         self.checks.append(Check(name=name, outcome="passed", note=None))

@@ -27,15 +27,9 @@ def install() -> None:
     parallel_state._node_count = lambda _group: 1
 
 
-def first_rank(config: Any, stage: int) -> int:
-    """The rank of the first tensor rank of pipeline stage ``stage``."""
-    parallel = config.parallel_config
-    return int(stage * parallel.tensor_parallel_size * parallel.prefill_context_parallel_size)
-
-
 @contextmanager
-def rank_of(config: Any, rank: int) -> Iterator[None]:
-    """Be worker ``rank`` of the launch that ``config`` describes: its process groups exist inside the block.
+def worker_of(config: Any, stage: int) -> Iterator[None]:
+    """Be the first worker of pipeline stage ``stage`` of the launch that ``config`` describes: its process groups exist inside the block.
 
     The steps and their order are those of ``init_worker_distributed_environment`` (``vllm/v1/worker/gpu_worker.py``, 0.33).
     """
@@ -43,6 +37,7 @@ def rank_of(config: Any, rank: int) -> Iterator[None]:
     from vllm.distributed import parallel_state
 
     parallel = config.parallel_config
+    rank = stage * parallel.tensor_parallel_size * parallel.prefill_context_parallel_size
     world_size = parallel.world_size_across_dp
     dist.init_process_group(backend="fake", store=FakeStore(), rank=parallel.data_parallel_rank * parallel.world_size + rank, world_size=world_size)
     try:

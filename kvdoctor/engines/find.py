@@ -5,33 +5,52 @@ import importlib.util
 import re
 import shutil
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
+from kvdoctor.engines import releases
+from kvdoctor.engines.fetch import as_engine, fetch_release
 from kvdoctor.engines.interface import Engine
+from kvdoctor.engines.store import Store
 from kvdoctor.errors import BadRequest, Unassessed
 
-TESTED = ((0, 33), (0, 34))
 _INSTALL = "pip install 'kvdoctor[vllm]'"
+_FORMS = f"Give --vllm a release like {releases.TESTED[0]}, a directory with vLLM's source, or python:PATH; or leave it out."
 
 
-def find_engine(text: str | None) -> Engine:
-    """Find the engine for ``text``, the value of ``--vllm``: nothing for the installed one, or ``python:PATH``."""
+def find_engine(
+    text: str | None,
+    *,
+    offline: bool = False,
+    on_step: Callable[[str], None] | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Engine:
+    """Find the engine for ``text``, the value of ``--vllm``: nothing for the installed one, a release, a checkout, or ``python:PATH``.
+
+    A release that is not in the cache is fetched, unless ``offline``. ``on_step`` hears what that is at, ``note`` what the user must know.
+    """
     if not text:
         return _installed()
     kind, colon, path = text.partition(":")
     if kind == "python" and colon:
         return _interpreter(path)
-    raise BadRequest(
-        f"engine {text!r} is not available: this version takes the installed vLLM or python:PATH",
-        hint="Leave --vllm out, or give python:/path/to/an/environment/bin/python.",
-    )
+    if releases.is_release(text):
+        return as_engine(fetch_release(text, Store(), offline=offline, on_step=on_step or _ignore, note=note or _ignore))
+    folder = Path(text).expanduser()
+    if folder.is_dir():
+        return _checkout(folder.absolute())
+    raise BadRequest(f"engine {text!r} is neither a release nor a directory that is there", hint=_FORMS)
+
+
+def _ignore(text: str) -> None:
+    """Stand in for a listener."""
 
 
 def _installed() -> Engine:
     if not sys.executable:
         raise Unassessed("the Python interpreter that runs kvdoctor is unknown", hint="Give one: --vllm python:PATH.")
     version = _installed_version()
-    return Engine(python=sys.executable, source="installed", vllm_version=version, notes=_notes(version))
+    return Engine(python=sys.executable, source="installed", vllm_version=version, notes=releases.notes(version))
 
 
 def _installed_version() -> str:
@@ -48,13 +67,20 @@ def _installed_version() -> str:
     return version
 
 
-def _notes(version: str) -> tuple[str, ...]:
-    """Warn about a release that kvdoctor was not tested with. A development build counts as the release it leads to."""
-    release = re.match(r"(\d+)\.(\d+)", version)
-    if release and TESTED[0] <= (int(release[1]), int(release[2])) < TESTED[1]:
-        return ()
-    low, high = (".".join(map(str, bound)) for bound in TESTED)
-    return (f"vLLM {version} is outside the releases kvdoctor was tested with (>={low}, <{high})",)
+def _checkout(folder: Path) -> Engine:
+    if not (folder / "vllm/__init__.py").is_file():
+        raise BadRequest(f"engine {folder} has no vllm/__init__.py in it", hint=_FORMS)
+    # Written by vLLM's build; a checkout that was never built has none, and the worker says what it calls itself.
+    try:
+        written = (folder / "vllm/_version.py").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        written = ""
+    version = re.search(r"^(?:__version__ = )?version = ['\"]([^'\"]+)", written, re.MULTILINE)
+    built = any((folder / "vllm").glob("*.so"))
+    notes = () if built else (f"the checkout {folder} has no compiled libraries: backends that need one count as absent",)
+    return Engine(
+        python=sys.executable, source=f"checkout {folder}", vllm_version=version[1] if version else None, notes=notes, path=(str(folder),)
+    )
 
 
 def _interpreter(path: str) -> Engine:

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 class Engine:
     """A vLLM that can answer: the interpreter it runs in, and where it came from.
 
-    ``vllm_version`` is ``None`` until a worker of it has reported. ``notes`` are told to the user once.
+    ``path`` comes before all else that the interpreter imports from: a fetched release, or a checkout. ``vllm_version`` is ``None`` until
+    a worker of it has reported. ``notes`` are told to the user once. ``dependency_notes`` say where the packages it runs on are not those
+    it asks for, as far as that can change an answer: they belong to the report's assumptions.
     """
 
     python: str
     source: str
     vllm_version: str | None
     notes: tuple[str, ...]
+    path: tuple[str, ...] = ()
+    dependency_notes: tuple[str, ...] = ()

@@ -1,10 +1,13 @@
 """The file an engine's interpreter is started with: it makes this very kvdoctor importable there, and nothing else of its surroundings.
 
+Arguments: the parent's process id, folders to import from first (a JSON list), the module to run, and that module's own arguments.
+
 kvdoctor's own site-packages must not come along (``PYTHONPATH`` would put them before the engine's), nor the working directory.
 """
 
 import ctypes
 import importlib.util
+import json
 import os
 import runpy
 import signal
@@ -31,7 +34,10 @@ def _load_package(root: Path) -> None:
 
 
 if __name__ == "__main__":
+    _, parent, path, name, *arguments = sys.argv
     if sys.platform == "linux":
-        _die_with_parent(int(sys.argv.pop(1)))
+        _die_with_parent(int(parent))
     _load_package(Path(__file__).resolve().parents[1])
-    runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+    sys.path[:0] = json.loads(path)  # the engine's own packages come before those installed
+    sys.argv[1:] = arguments
+    runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -4,6 +4,7 @@ One JSON object a line. To the worker: ``{"id", "request", "timeout_seconds"}``.
 request any number of ``step``, and one ``plan`` or ``failure``. A failure with no id ends the worker. Several requests may be under way.
 """
 
+import functools
 import json
 import os
 import selectors
@@ -29,6 +30,7 @@ from kvdoctor.request import LaunchRequest
 WORKER_MODULE = "kvdoctor.dryrun.worker"
 # The worker keeps the time of a request itself, and names the step it was at; past this much more it is taken for hung.
 GRACE_SECONDS = 10.0
+TIMEOUT_HINT = "Allow more time with --timeout SECONDS; -v shows what the worker wrote."
 _FAREWELL_SECONDS = 2.0
 _MAX_REPLY_BYTES = 256 * 2**20
 _PIPE_CHUNK_BYTES = 2**16
@@ -66,23 +68,47 @@ class Worker:
         """Have ``request`` planned. ``on_step`` hears what the worker is at."""
         tell = on_step or _ignore
         self._wait_until_ready(timeout_seconds, tell)
-        identity = self._submit(request, timeout_seconds)
+        identity = self.submit(request, timeout_seconds=timeout_seconds)
         deadline = time.monotonic() + timeout_seconds + GRACE_SECONDS
         while True:
             while not self._replies[identity]:
                 self._exchange(deadline, f"planning took more than {timeout_seconds:g} seconds")
-            reply = self._replies[identity].pop(0)
-            match reply.get("event"):
-                case "step":
-                    tell(str(reply.get("step")))
-                case "plan":
-                    del self._replies[identity]
-                    return self._read_plan(reply.get("plan"))
-                case "failure":
-                    del self._replies[identity]
-                    raise _failure(reply.get("failure"))
-                case event:
-                    raise Bug(f"the worker sent the event {event!r}", hint="Please report this.")
+            plan = self._read(identity, tell)
+            if plan is not None:
+                return plan
+
+    def submit(self, request: LaunchRequest, *, timeout_seconds: float) -> int:
+        """Queue ``request`` without waiting for anything; its answer comes from :meth:`receive` under the number given here."""
+        identity, self._next_id = self._next_id, self._next_id + 1
+        message = {"id": identity, "request": to_plain(request), "timeout_seconds": timeout_seconds}
+        if not self._unsent:
+            self._selector.register(self._input, selectors.EVENT_WRITE)
+        self._unsent += json.dumps(message).encode("ascii") + b"\n"
+        self._replies[identity] = []
+        return identity
+
+    def fileno(self) -> int:
+        """Give a descriptor that is readable when :meth:`receive` has something to do, so that one loop can serve many workers."""
+        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]  # epoll and kqueue have one, and can be polled
+
+    def receive(self, on_step: Callable[[int, str], None]) -> list[tuple[int, Plan | KvdoctorError]]:
+        """Move the bytes that are ready, without waiting, and give the answers that are complete.
+
+        Raises:
+            KvdoctorError: the worker itself has failed, and with it every request that it had.
+
+        """
+        self._move(0)
+        answers: list[tuple[int, Plan | KvdoctorError]] = []
+        for identity in list(self._replies):
+            while self._replies.get(identity):
+                try:
+                    answer: Plan | KvdoctorError | None = self._read(identity, functools.partial(on_step, identity))
+                except KvdoctorError as error:
+                    answer = error
+                if answer is not None:
+                    answers.append((identity, answer))
+        return answers
 
     def stderr(self) -> str:
         """Give what the worker wrote to its stderr."""
@@ -100,7 +126,7 @@ class Worker:
         start = Path(__file__).with_name("start_worker.py")
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-                [self.engine.python, "-P", str(start), str(os.getpid()), WORKER_MODULE],
+                [self.engine.python, "-P", str(start), str(os.getpid()), json.dumps(self.engine.path), WORKER_MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -134,8 +160,9 @@ class Worker:
             plan = from_plain(Plan, data)
         except (ValueError, TypeError) as error:
             raise Bug(f"the worker's plan has not the expected shape: {error}", hint="Please report this.") from None
-        # Only this side knows what the engine was to the user.
-        return replace(plan, engine=replace(plan.engine, source=self.engine.source))
+        # Only this side knows what the engine was to the user, and what its wheel asks for.
+        engine = replace(plan.engine, source=self.engine.source)
+        return replace(plan, engine=engine, assumptions=(*plan.assumptions, *self.engine.dependency_notes))
 
     def _wait_until_ready(self, timeout_seconds: float, tell: Step) -> None:
         if self.vllm_version is not None:
@@ -145,26 +172,34 @@ class Worker:
         while self.vllm_version is None:
             self._exchange(deadline, f"importing vLLM took more than {timeout_seconds:g} seconds")
 
-    def _submit(self, request: LaunchRequest, timeout_seconds: float) -> int:
-        identity, self._next_id = self._next_id, self._next_id + 1
-        message = {"id": identity, "request": to_plain(request), "timeout_seconds": timeout_seconds}
-        if not self._unsent:
-            self._selector.register(self._input, selectors.EVENT_WRITE)
-        self._unsent += json.dumps(message).encode("ascii") + b"\n"
-        self._replies[identity] = []
-        return identity
+    def _read(self, identity: int, tell: Step) -> Plan | None:
+        """Read one reply to a request. Its plan or failure is the last one."""
+        reply = self._replies[identity].pop(0)
+        event = reply.get("event")
+        if event == "step":
+            tell(str(reply.get("step")))
+            return None
+        del self._replies[identity]
+        if event == "plan":
+            return self._read_plan(reply.get("plan"))
+        if event == "failure":
+            raise _failure(reply.get("failure"))
+        raise Bug(f"the worker sent the event {event!r}", hint="Please report this.")
 
     def _exchange(self, deadline: float, what: str) -> None:
         """Move bytes once: send what is waiting, take in what has come."""
         remaining = deadline - time.monotonic()
-        ready = self._selector.select(remaining) if remaining > 0 else []
-        if not ready:
-            raise Unassessed(what, hint="Allow more time with --timeout SECONDS; -v shows what the worker wrote.")
+        if remaining <= 0 or not self._move(remaining):
+            raise Unassessed(what, hint=TIMEOUT_HINT)
+
+    def _move(self, wait_seconds: float) -> bool:
+        ready = self._selector.select(wait_seconds)
         for key, _ in ready:
             if key.fd == self._output:
                 self._receive()
             else:
                 self._send()
+        return bool(ready)
 
     def _send(self) -> None:
         try:

@@ -1,0 +1,85 @@
+"""A page of text for a terminal.
+
+Everything that holds a number keeps it whole: a part that is wider than the terminal overflows.
+"""
+
+import io
+
+from rich.box import Box
+from rich.console import Console, RenderableType
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Column, Table
+from rich.text import Text
+
+# A line under the header and nothing else, in ASCII: it survives any encoding, and a copy into a ticket.
+HEAD_LINE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
+SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
+VERDICT_STYLES = {"ok": "bold green", "warning": "bold yellow", "refused": "bold red", "unassessed": "bold yellow"}
+_NO_LIMIT = 1_000_000
+
+
+class Page:
+    """Collects rendered parts, each as wide as the page or as its longest word, whichever is more."""
+
+    def __init__(self, *, width: int, color: bool) -> None:
+        self.width = max(width, 1)
+        self._file = io.StringIO()
+        # The caller has asked the environment (COLUMNS, NO_COLOR, TERM); with all of it given, the text is the same everywhere.
+        self._console = Console(
+            file=self._file,
+            width=self.width,
+            height=100,
+            no_color=not color,
+            color_system="standard" if color else None,
+            force_terminal=color,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            legacy_windows=False,
+            force_jupyter=False,
+        )
+        self._empty = True
+
+    def text(self) -> str:
+        """Give the page, without blanks at the ends of lines."""
+        return "\n".join(line.rstrip() for line in self._file.getvalue().split("\n"))
+
+    def put(self, part: RenderableType, *, indent: int = 0) -> None:
+        """Print a part as wide as the page, or as its longest word where that is more."""
+        self._print(part, self.measure(part).minimum, indent)
+
+    def put_whole(self, part: RenderableType, *, indent: int = 0) -> None:
+        """Print a part in its full width, however narrow the page."""
+        self._print(part, self.measure(part).maximum, indent)
+
+    def measure(self, part: RenderableType) -> Measurement:
+        """Measure how narrow and how wide a part can be."""
+        return Measurement.get(self._console, self._console.options.update(max_width=_NO_LIMIT), part)
+
+    def _print(self, part: RenderableType, minimum: int, indent: int) -> None:
+        self._console.width = max(self.width, minimum + indent)
+        self._console.print(Padding(part, (0, 0, 0, indent)))
+        self._empty = False
+
+    def blank(self) -> None:
+        """Leave a line free, but not at the top."""
+        if not self._empty:
+            self._file.write("\n")
+
+    def title(self, text: str) -> None:
+        """Put the title of the page."""
+        self.put(Text(text, style="bold"))
+
+    def heading(self, text: str) -> None:
+        """Put a heading, with a free line before it."""
+        self.blank()
+        self.put(Text(text, style="bold blue"))
+
+    def pairs(self, rows: list[tuple[str, str]]) -> None:
+        """Put labels, and their values beside them."""
+        label_width = max(len(label) for label, _ in rows)
+        grid = Table.grid(Column(no_wrap=True, min_width=label_width, style="dim"), Column(), padding=(0, 2, 0, 0), pad_edge=False)
+        for label, value in rows:
+            grid.add_row(Text(label), Text(value))
+        self.put(grid, indent=2)
