@@ -55,7 +55,8 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         offline=offline,
         note=note,
     ) as request:
-        engine = find_engine(vllm)
+        with progress(quiet=quiet) as step:
+            engine = find_engine(vllm, offline=offline, on_step=step, note=note)
         network = request.model is not None and request.model.kind == "hub" and not offline
         with Worker(engine, environment=request.environment, network=network) as worker:
             for text in (*engine.notes, *worker.notes):

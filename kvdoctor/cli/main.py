@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import typer
 
 from kvdoctor import __version__
-from kvdoctor.cli import explain, gpus, inspect, rules, version
+from kvdoctor.cli import engines, explain, gpus, inspect, rules, version
 from kvdoctor.cli.console import one_line, say, say_error
 from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_BUG, EXIT_OK, BadRequest, KvdoctorError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("inspect", epilog=inspect.EPILOG)(inspect.run)
+app.add_typer(engines.app, name="engines")
 app.command("gpus")(gpus.run)
 app.command("rules")(rules.run)
 app.command("explain")(explain.run)

@@ -40,7 +40,12 @@ Model = Annotated[
     typer.Argument(metavar="MODEL", help="A hub id (org/name, org/name@revision), a directory with a config.json, or a config.json."),
 ]
 Vllm = Annotated[
-    str | None, typer.Option("--vllm", metavar="ENGINE", help="Which vLLM answers: the installed one if not given, or python:PATH.")
+    str | None,
+    typer.Option(
+        "--vllm",
+        metavar="ENGINE",
+        help="Which vLLM answers: the installed one if not given, a release (0.27.1, fetched if need be), a checkout, or python:PATH.",
+    ),
 ]
 GpuName = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU to assume: see `kvdoctor gpus`, or CAPABILITY:MEMORY.")]
 KvCacheMemory = Annotated[
@@ -56,7 +61,7 @@ Select = Annotated[list[str] | None, typer.Option("--select", metavar="RULES", h
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these rules out: ids or prefixes, with commas.")]
 FailOnSeverity = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on a finding at or above this severity.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let vLLM run code from the model's repository.")]
-Offline = Annotated[bool, typer.Option("--offline", help="Use no network, not even for a hub id.")]
+Offline = Annotated[bool, typer.Option("--offline", help="Use no network: not for a hub id, nor to fetch a release.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86400, help="Give up on a plan after this long.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what vLLM wrote, and tracebacks.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show neither progress nor notes.")]

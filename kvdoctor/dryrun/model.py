@@ -21,11 +21,19 @@ class CudaMeansMeta(TorchFunctionMode):
         kwargs = {key: value for key, value in (kwargs or {}).items() if key != "pin_memory"}
         if kwargs.get("device") is not None:
             kwargs["device"] = _meta_for_cuda(kwargs["device"])
-        if func is torch.linspace and "device" not in kwargs:
-            kwargs["device"] = "cpu"  # timm's vision towers (Gemma 3n) read the numbers back as drop rates
+        if "device" not in kwargs and _holds_numbers(func, args):
+            kwargs["device"] = "cpu"
         if func in _MOVES:
             args = tuple(_meta_for_cuda(value) for value in args)
         return func(*args, **kwargs)
+
+
+def _holds_numbers(func: Any, args: Any) -> bool:
+    """Whether a tensor is made whose numbers a layer may read back: a single one mixes with any device, drop rates stay among themselves.
+
+    Gemma 3n reads its activation's threshold and timm's vision tower its drop rates while they are built (0.25 and later).
+    """
+    return func is torch.linspace or (func is torch.tensor and bool(args) and isinstance(args[0], (int, float)))
 
 
 _MOVES = frozenset({torch.Tensor.to, torch.Tensor.cuda})

@@ -6,6 +6,7 @@ is small; so are the two packages that come in step with it.
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -53,12 +54,11 @@ def fetch_beside(
         wheels, fault = (), error.message
     if fault is None:
         return wheels, None
+    shutil.rmtree(folder, ignore_errors=True)
     return (), f"no matching transformers beside it ({fault}); install it: pip install '{_LEADER}{unmet[_LEADER].wanted}'"
 
 
-def _fetch(
-    leader: Difference, asked: tuple[str, ...], folder: Path, scratch: Path, on_step: Callable[[str], None]
-) -> tuple[Wheel, ...]:
+def _fetch(leader: Difference, asked: tuple[str, ...], folder: Path, scratch: Path, on_step: Callable[[str], None]) -> tuple[Wheel, ...]:
     fetched: dict[str, Wheel] = {}
     waiting = [leader]
     lines = list(asked)
@@ -91,7 +91,8 @@ def _import_fault(folder: Path) -> str | None:
     try:
         done = subprocess.run(  # noqa: S603 - this interpreter, with a text of ours
             [sys.executable, "-P", "-c", _TRY, json.dumps([str(folder)])],
-            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", env=environment, timeout=_IMPORT_SECONDS, check=False,
+            stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace",
+            env=environment, timeout=_IMPORT_SECONDS, check=False,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return f"importing it took more than {_IMPORT_SECONDS} seconds"

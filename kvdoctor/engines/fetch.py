@@ -88,9 +88,7 @@ def _build(version: str, folder: Path, scratch: Path, on_step: Tell) -> Manifest
     if unpacked.version.partition("+")[0] != version:
         raise Unassessed(f"{promise.wheel} says that it is vLLM {unpacked.version}", hint="Check pip's index: pip config list")
     file.unlink()
-    beside, beside_note = fetch_beside(
-        version, unpacked.requires_dist, folder=folder / "beside", scratch=scratch, on_step=on_step
-    )
+    beside, beside_note = fetch_beside(version, unpacked.requires_dist, folder=folder / "beside", scratch=scratch, on_step=on_step)
     return Manifest(
         vllm=Wheel(name="vllm", version=version, wheel=promise.wheel, sha256=promise.sha256, index_hash=index_hash),
         beside=beside,

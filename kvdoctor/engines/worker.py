@@ -89,7 +89,7 @@ class Worker:
 
     def fileno(self) -> int:
         """Give a descriptor that is readable when :meth:`receive` has something to do, so that one loop can serve many workers."""
-        return self._selector.fileno()  # type: ignore[attr-defined, no-any-return]  # epoll and kqueue have one, and can be polled
+        return self._selector.fileno()  # epoll and kqueue have one, and can be polled themselves
 
     def receive(self, on_step: Callable[[int, str], None]) -> list[tuple[int, Plan | KvdoctorError]]:
         """Move the bytes that are ready, without waiting, and give the answers that are complete.

@@ -3,9 +3,12 @@
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from kvdoctor.compare.interface import Comparison
+    from kvdoctor.compare.many import ManyComparison
     from kvdoctor.diagnosis import Diagnosis
+    from kvdoctor.sweep import Sweep
 
-__all__ = ["FORMATS", "Renderer"]
+__all__ = ["FORMATS", "Renderer", "render_comparison", "render_many", "render_sweep"]
 
 
 class Renderer(Protocol):
@@ -38,3 +41,52 @@ def _markdown(diagnosis: "Diagnosis", *, width: int, color: bool) -> str:  # noq
 
 
 FORMATS: dict[str, Renderer] = {"table": _table, "json": _json, "markdown": _markdown}
+
+
+def render_comparison(comparison: "Comparison", report_format: str, *, width: int, color: bool) -> str:
+    """Render a comparison as ``table``, ``json`` or ``markdown``."""
+    if report_format == "table":
+        from kvdoctor.report.compare_table import render_comparison_table  # noqa: PLC0415 - see above
+
+        return render_comparison_table(comparison, width=width, color=color)
+    if report_format == "markdown":
+        from kvdoctor.report.compare_markdown import render_comparison_markdown  # noqa: PLC0415 - see above
+
+        return render_comparison_markdown(comparison)
+    return _plain_json(comparison)
+
+
+def render_many(many: "ManyComparison", report_format: str, *, width: int, color: bool) -> str:
+    """Render the comparison of many models as ``table``, ``json`` or ``markdown``."""
+    if report_format == "table":
+        from kvdoctor.report.compare_table import render_many_table  # noqa: PLC0415 - see above
+
+        return render_many_table(many, width=width, color=color)
+    if report_format == "markdown":
+        from kvdoctor.report.compare_markdown import render_many_markdown  # noqa: PLC0415 - see above
+
+        return render_many_markdown(many)
+    return _plain_json(many)
+
+
+def render_sweep(sweep: "Sweep", report_format: str, *, width: int, color: bool) -> str:
+    """Render a sweep as ``table``, ``json``, ``csv`` or ``markdown``."""
+    if report_format == "table":
+        from kvdoctor.report.sweep_table import render_sweep_table  # noqa: PLC0415 - see above
+
+        return render_sweep_table(sweep, width=width, color=color)
+    if report_format == "markdown":
+        from kvdoctor.report.sweep_markdown import render_sweep_markdown  # noqa: PLC0415 - see above
+
+        return render_sweep_markdown(sweep)
+    if report_format == "csv":
+        from kvdoctor.report.sweep_csv import render_sweep_csv  # noqa: PLC0415 - see above
+
+        return render_sweep_csv(sweep)
+    return _plain_json(sweep)
+
+
+def _plain_json(value: object) -> str:
+    from kvdoctor.report.plain_json import render_plain_json  # noqa: PLC0415 - see above
+
+    return render_plain_json(value)

@@ -8,6 +8,8 @@ from kvdoctor.diagnosis import SCHEMA_VERSION, Diagnosis
 from kvdoctor.errors import BadRequest
 from kvdoctor.plain import from_plain, to_plain
 
+_AGAIN = "Write it again with `kvdoctor inspect --format json`."
+
 
 def render_json(diagnosis: Diagnosis) -> str:
     """Render the report; ASCII only, so that no terminal or pipe can misread it."""
@@ -21,18 +23,27 @@ def read_json(text: str) -> Diagnosis:
         BadRequest: the text is no report of this schema version.
 
     """
-    again = "Write it again with `kvdoctor inspect --format json`."
     try:
         data = json.loads(text)
     except ValueError as error:
-        raise BadRequest(f"the saved report is not JSON: {error}", hint=again) from error
+        raise BadRequest(f"the saved report is not JSON: {error}", hint=_AGAIN) from error
+    return read_report(data)
+
+
+def read_report(data: object, *, what: str = "the saved report") -> Diagnosis:
+    """Read a report from its parsed JSON; ``what`` names it in the error.
+
+    Raises:
+        BadRequest: the data is no report of this schema version.
+
+    """
     version = data.get("schema_version") if isinstance(data, dict) else None
     if version != SCHEMA_VERSION:
-        raise BadRequest(f"the saved report has schema_version {version!r}, and this kvdoctor reads {SCHEMA_VERSION}", hint=again)
+        raise BadRequest(f"{what} has schema_version {version!r}, and this kvdoctor reads {SCHEMA_VERSION}", hint=_AGAIN)
     try:
         return from_plain(Diagnosis, data)
     except ValueError as error:
-        raise BadRequest(f"the saved report does not have the shape of one: {error}", hint=again) from error
+        raise BadRequest(f"{what} does not have the shape of one: {error}", hint=_AGAIN) from error
 
 
 def load_schema() -> dict[str, Any]:

@@ -1,0 +1,121 @@
+"""``kvdoctor engines``: the releases of vLLM that are kept in the cache."""
+
+import functools
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kvdoctor.cli import options
+from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.output import check_output, write_report
+from kvdoctor.cli.version import installed
+
+if TYPE_CHECKING:
+    from kvdoctor.engines.store import StoredEngine
+
+_HEADINGS = ("version", "size", "source", "standing", "last used")
+_MIB = 2**20
+
+app = typer.Typer(
+    help="List, fetch and remove the vLLM releases that can answer (--vllm VERSION).", no_args_is_help=True, rich_markup_mode=None
+)
+
+Versions = Annotated[list[str], typer.Argument(metavar="VERSION...", help="Releases of vLLM, like 0.27.1.")]
+Details = Annotated[bool, typer.Option("--verbose", "-v", help="Show which installed packages are not as a release asks for.")]
+
+
+@app.command("list")
+def show(verbose: Details = False) -> None:
+    """List the installed vLLM and the fetched releases: size, where from, whether kvdoctor was tested with them, last used."""
+    from kvdoctor.engines import releases  # noqa: PLC0415 - `--help` must answer before these are read
+    from kvdoctor.engines.fetch import dependency_notes  # noqa: PLC0415
+    from kvdoctor.engines.store import Store, size_limit  # noqa: PLC0415
+
+    check_output(None)
+    limit, store = size_limit(), Store()
+    rows: list[tuple[tuple[str, ...], tuple[str, ...]]] = []
+    here = installed("vllm")
+    if here:
+        rows.append(((here, "", "installed", releases.standing(here), ""), ()))
+    engines = store.all()
+    sizes = [engine.size() for engine in engines]
+    for engine, size in zip(engines, sizes, strict=True):
+        cells = (engine.version, _mib(size), _source(engine), releases.standing(engine.version), _day(engine.last_used))
+        rows.append((cells, dependency_notes(engine.manifest, all_packages=True) if verbose else ()))
+    lines = _table(rows) if rows else ["no engine: neither an installed vLLM nor a fetched release"]
+    lines += ["", f"{len(engines)} fetched, {_mib(sum(sizes))} of {_mib(limit)} in {store.root}"]
+    write_report("\n".join(lines) + "\n", None)
+
+
+@app.command("add")
+def add(versions: Versions, verbose: Details = False, quiet: options.Quiet = False) -> None:
+    """Fetch releases into the cache, from the package index that pip is configured for."""
+    from kvdoctor.engines import releases  # noqa: PLC0415
+    from kvdoctor.engines.fetch import dependency_notes, fetch_release  # noqa: PLC0415
+    from kvdoctor.engines.store import Store, check_release  # noqa: PLC0415
+
+    check_output(None)
+    for version in versions:
+        check_release(version)
+    store = Store()
+    note = functools.partial(_note, quiet=quiet)
+    for version in versions:
+        known = store.find(version) is not None
+        with progress(quiet=quiet) as step:
+            engine = fetch_release(version, store, offline=False, on_step=step, note=note)
+        for text in releases.notes(version):
+            note(text)
+        lines = [f"vLLM {version}: {'there already' if known else 'added'}, {_mib(engine.size())} in {engine.folder}"]
+        lines += [f"  {text}" for text in dependency_notes(engine.manifest, all_packages=verbose)]
+        write_report("\n".join(lines) + "\n", None)
+
+
+@app.command("remove")
+def remove(versions: Versions, quiet: options.Quiet = False) -> None:
+    """Remove fetched releases from the cache."""
+    from kvdoctor.engines.store import Store, check_release  # noqa: PLC0415
+    from kvdoctor.errors import BadRequest  # noqa: PLC0415
+
+    check_output(None)
+    for version in versions:
+        check_release(version)
+    store = Store()
+    with progress(quiet=quiet) as step, store.changing(step):
+        found = {version: store.find(version) for version in versions}
+        for version, engine in found.items():
+            if engine is None:
+                raise BadRequest(f"vLLM {version} is not in the engine cache", hint="See: kvdoctor engines list")
+        for engine in filter(None, found.values()):
+            size = engine.size()
+            store.remove(engine)
+            write_report(f"vLLM {engine.version}: removed, {_mib(size)} freed\n", None)
+
+
+def _table(rows: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]) -> list[str]:
+    listed = [(_HEADINGS, ()), *rows]
+    widths = [max(len(cells[column]) for cells, _ in listed) for column in range(len(_HEADINGS))]
+    lines: list[str] = []
+    for cells, notes in listed:
+        lines.append("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
+        lines += [f"    {text}" for text in notes]
+    return lines
+
+
+def _source(engine: "StoredEngine") -> str:
+    beside = "".join(f" + {wheel.name} {wheel.version}" for wheel in engine.manifest.beside)
+    return engine.manifest.vllm.wheel + beside
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:.0f} MiB"
+
+
+def _day(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M") if seconds else "never"
+
+
+def _note(text: str, *, quiet: bool) -> None:
+    if not quiet:
+        say(f"kvdoctor: note: {text}")
