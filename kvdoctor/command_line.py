@@ -47,6 +47,14 @@ def parse_vllm_command(words: Sequence[str]) -> VllmCommand:
     return VllmCommand(model=model, arguments=tuple(arguments), environment=environment, ignored_variables=tuple(ignored))
 
 
+def split_words(text: str, what: str) -> list[str]:
+    """Split words as a shell does; ``what`` names the text in the error."""
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise BadRequest(f"{what} {text!r} cannot be split: {error}", hint="Write it as on a shell's command line, in quotes.") from None
+
+
 def has_flag(arguments: Sequence[str], *names: str) -> bool:
     """Tell whether one of vLLM's flags is among ``arguments``, in either of the spellings that vLLM takes."""
     given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("-")}

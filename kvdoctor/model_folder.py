@@ -8,7 +8,7 @@ from typing import Any
 from kvdoctor.errors import BadRequest
 
 LAUNCH_FILE = "launch.toml"
-_HINT = "It may hold: gpu (a name), args (a list of words for vLLM), specs (a file of layer specs), draft_for (this is another model's drafter)."
+_HINT = "It may hold gpu (a name), args (a list of words for vLLM), specs (a file of layer specs) and draft_for (a drafter's target)."
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -31,7 +31,7 @@ class Variation:
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """One launch of the grid: the model as written (``None`` where layer specs or a pasted command stand in), and each variation's value."""
+    """One launch of the grid: each variation's value, and the model as written; ``None`` where a pasted command or layer specs name it."""
 
     model: str | None
     values: dict[str, str]

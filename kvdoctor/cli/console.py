@@ -8,6 +8,17 @@ from contextlib import contextmanager
 from kvdoctor.errors import KvdoctorError
 
 
+class Stopped(BaseException):
+    """A signal that asks kvdoctor to end, raised so that every worker is ended on the way out.
+
+    Not a ``KeyboardInterrupt``: typer would take that and end the process itself.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__()
+        self.number = number
+
+
 def say(text: str) -> None:
     """Write a line to stderr; when nobody can read it, that is no reason to fail."""
     if sys.stderr is None:
@@ -43,3 +54,18 @@ def progress(*, quiet: bool) -> Iterator[Callable[[str], None]]:
 
     with Console(stderr=True).status("starting") as status:
         yield lambda step: status.update(one_line(step).replace("[", r"\["))
+
+
+@contextmanager
+def progress_bar(total: int, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Show on stderr how many of ``total`` are done when it is a terminal; what is given is to be called for each."""
+    if quiet or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    from rich.console import Console  # noqa: PLC0415 - as above
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415 - as above
+
+    columns = (TextColumn("planning"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=total)
+        yield lambda: bar.advance(task)

@@ -3,7 +3,7 @@
 import functools
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -12,14 +12,11 @@ from kvdoctor.cli.console import progress, say
 from kvdoctor.cli.output import check_output, write_report
 from kvdoctor.cli.version import installed
 
-if TYPE_CHECKING:
-    from kvdoctor.engines.store import StoredEngine
-
 _HEADINGS = ("version", "size", "source", "standing", "last used")
 _MIB = 2**20
 
 app = typer.Typer(
-    help="List, fetch and remove the vLLM releases that can answer (--vllm VERSION).", no_args_is_help=True, rich_markup_mode=None
+    help="List, fetch and remove the vLLM releases that can answer (--vllm VERSION).", rich_markup_mode=None
 )
 
 Versions = Annotated[list[str], typer.Argument(metavar="VERSION...", help="Releases of vLLM, like 0.27.1.")]
@@ -42,7 +39,7 @@ def show(verbose: Details = False) -> None:
     engines = store.all()
     sizes = [engine.size() for engine in engines]
     for engine, size in zip(engines, sizes, strict=True):
-        cells = (engine.version, _mib(size), _source(engine), releases.standing(engine.version), _day(engine.last_used))
+        cells = (engine.version, _mib(size), engine.manifest.vllm.wheel, releases.standing(engine.version), _day(engine.last_used))
         rows.append((cells, dependency_notes(engine.manifest, all_packages=True) if verbose else ()))
     lines = _table(rows) if rows else ["no engine: neither an installed vLLM nor a fetched release"]
     lines += ["", f"{len(engines)} fetched, {_mib(sum(sizes))} of {_mib(limit)} in {store.root}"]
@@ -101,11 +98,6 @@ def _table(rows: Iterable[tuple[tuple[str, ...], tuple[str, ...]]]) -> list[str]
         lines.append("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip())
         lines += [f"    {text}" for text in notes]
     return lines
-
-
-def _source(engine: "StoredEngine") -> str:
-    beside = "".join(f" + {wheel.name} {wheel.version}" for wheel in engine.manifest.beside)
-    return engine.manifest.vllm.wheel + beside
 
 
 def _mib(size: int) -> str:

@@ -12,8 +12,8 @@ from typing import Any, NoReturn
 import typer
 
 from kvdoctor import __version__
-from kvdoctor.cli import engines, explain, gpus, inspect, rules, version
-from kvdoctor.cli.console import one_line, say, say_error
+from kvdoctor.cli import compare, engines, explain, gpus, inspect, rules, sweep, version
+from kvdoctor.cli.console import Stopped, one_line, say, say_error
 from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_BUG, EXIT_OK, BadRequest, KvdoctorError
 
 app = typer.Typer(
@@ -24,6 +24,8 @@ app = typer.Typer(
 )
 app.command("inspect", epilog=inspect.EPILOG)(inspect.run)
 app.add_typer(engines.app, name="engines")
+app.command("compare", epilog=compare.EPILOG)(compare.run)
+app.command("sweep", epilog=sweep.EPILOG)(sweep.run)
 app.command("gpus")(gpus.run)
 app.command("rules")(rules.run)
 app.command("explain")(explain.run)
@@ -33,17 +35,6 @@ app.command("version")(version.run)
 _UsageError: Any = typer.BadParameter.__base__
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-class _Stopped(BaseException):
-    """A signal that asks kvdoctor to end, raised so that every worker is ended on the way out.
-
-    Not a ``KeyboardInterrupt``: typer would take that and end the process itself.
-    """
-
-    def __init__(self, number: int) -> None:
-        super().__init__()
-        self.number = number
 
 
 def main() -> NoReturn:
@@ -72,7 +63,7 @@ def run(argv: Sequence[str]) -> int:
         return _usage_error(error)
     except typer.Exit as stop:
         return int(stop.exit_code)
-    except _Stopped as stop:
+    except Stopped as stop:
         say("kvdoctor: stopped")
         return 128 + stop.number
     except Exception as error:  # noqa: BLE001 - the last line of defence: it reports, and exits with the code for a bug
@@ -112,7 +103,7 @@ def _bug(error: Exception, *, verbose: bool) -> int:
 def _stop(number: int, _frame: FrameType | None) -> None:
     for other in _STOP_SIGNALS:
         signal.signal(other, signal.SIG_IGN)  # the way out must not be cut short by a second one
-    raise _Stopped(number)
+    raise Stopped(number)
 
 
 def _keep_standard_descriptors() -> None:

@@ -48,6 +48,9 @@ Vllm = Annotated[
     ),
 ]
 GpuName = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU to assume: see `kvdoctor gpus`, or CAPABILITY:MEMORY.")]
+OptionalGpuName = Annotated[
+    str | None, typer.Option("--gpu", metavar="NAME", help="The GPU to assume: see `kvdoctor gpus`, or CAPABILITY:MEMORY. [h100-80g]")
+]
 KvCacheMemory = Annotated[
     str | None, typer.Option("--kv-cache-memory", metavar="SIZE", help="The exact KV-cache budget per GPU (40GiB), instead of an estimate.")
 ]

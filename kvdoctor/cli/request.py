@@ -27,12 +27,13 @@ def launch_request(
     trust_remote_code: bool,
     offline: bool,
     note: Callable[[str], None],
+    more_arguments: Sequence[str] = (),
 ) -> Iterator[LaunchRequest]:
     """Build the request. It is good inside the ``with`` only: a config file may be held in a temporary directory.
 
-    ``note`` hears what was left out of account.
+    ``note`` hears what was left out of account. ``more_arguments`` are vLLM's too, after the others: the last of two counts.
     """
-    command = parse_vllm_command(vllm_arguments)
+    command = _extended(parse_vllm_command(vllm_arguments), more_arguments)
     if command.ignored_variables:
         note(f"not vLLM's, and left out of account: {', '.join(command.ignored_variables)}")
     text = _one_model(model, command, specs)
@@ -60,6 +61,22 @@ def launch_request(
         yield replace(request, model=reference)
 
 
+def _extended(command: VllmCommand, more_arguments: Sequence[str]) -> VllmCommand:
+    if not more_arguments:
+        return command
+    more = parse_vllm_command(more_arguments)
+    if more.model is not None:
+        raise BadRequest(
+            f"a whole command is given where only arguments fit: vllm serve {more.model}", hint="Give vLLM's arguments, without the model."
+        )
+    return VllmCommand(
+        model=command.model,
+        arguments=command.arguments + more.arguments,
+        environment=command.environment | more.environment,
+        ignored_variables=command.ignored_variables + more.ignored_variables,
+    )
+
+
 def _one_model(model: str | None, command: VllmCommand, specs: Path | None) -> str | None:
     if model is not None and command.model is not None:
         raise BadRequest(
@@ -69,5 +86,5 @@ def _one_model(model: str | None, command: VllmCommand, specs: Path | None) -> s
     if specs is not None and text is not None:
         raise BadRequest(f"both a model ({text}) and --specs are given", hint="Give one: specs stand in for a model.")
     if specs is None and text is None:
-        raise BadRequest("no model is given", hint="Run: kvdoctor inspect MODEL, or kvdoctor inspect -- vllm serve MODEL ...")
+        raise BadRequest("no model is given", hint="Give MODEL, or paste the command: -- vllm serve MODEL ...")
     return text

@@ -29,6 +29,10 @@ _CAPABILITY_QUERIES = {
 }
 
 
+# How many bytes a kernel wants as scratch: asked while layers are built (FlashKDA, 0.32 and later), and no layout depends on it.
+_WORKSPACE_QUERIES = frozenset({"get_workspace_size"})
+
+
 class _EmptyLibraries(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Imports an empty module in the place of each compiled library of vLLM's wheel.
 
@@ -92,12 +96,10 @@ def install_operators() -> None:
             try:
                 return getattr(real, operator)
             except AttributeError:
-                if operator.startswith("__") or operator in _ABSENT_BY_CAPABILITY:
+                if operator.startswith("__"):
                     raise
+                if operator in _WORKSPACE_QUERIES:
+                    return lambda *_a, **_k: 0
                 return _Operator(f"{namespace}::{operator}")
 
         setattr(torch.ops, namespace, type("_NamedOperators", (type(real),), {"__getattr__": lookup})(namespace))
-
-
-# Operators whose absence is an answer to vLLM (it catches the AttributeError).
-_ABSENT_BY_CAPABILITY: frozenset[str] = frozenset()

@@ -26,14 +26,21 @@ _MISSING_FILE_WORDS = (
     "can't load processor",
     "can't load tokenizer",
     "can't load the configuration",
-    "couldn't connect to",
-    "cannot find the requested files in the local cache",
-    "cannot find an appropriate cached snapshot",
-    "outgoing traffic has been disabled",
-    "offline mode is enabled",
     "couldn't instantiate the backend tokenizer",
     "unable to load vocabulary",
     "can't load video processor",
+)
+# How they say that the hub could not be asked.
+_NO_HUB_WORDS = (
+    "couldn't connect to",
+    "cannot find the requested files in the",
+    "cannot find an appropriate cached snapshot",
+    "outgoing traffic has been disabled",
+    "offline mode is enabled",
+    "max retries exceeded",
+    "name or service not known",
+    "temporary failure in name resolution",
+    "a dry launch does not reach the network",
 )
 _HERE = str(Path(__file__).parent)
 
@@ -55,7 +62,7 @@ def needs_gpu(error: BaseException) -> bool:
 
 def lacks_file(error: BaseException) -> bool:
     """Whether the model needs a file (tokenizer, processor, config) that is not at hand."""
-    return any(_has_words(e, _MISSING_FILE_WORDS) for e in chain(error))
+    return any(_has_words(e, (*_MISSING_FILE_WORDS, *_NO_HUB_WORDS)) for e in chain(error))
 
 
 def raise_if_ours(error: Exception, *, step: str) -> None:
@@ -71,6 +78,11 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
         raise Unassessed(
             f"the dry launch could not go on at '{step}': {first_line(error)}",
             hint="This launch needs an answer that only a real GPU has. Please report it with the command line and the model's config.",
+        ) from error
+    if any(_has_words(e, _NO_HUB_WORDS) for e in chain(error)):
+        raise Unassessed(
+            f"the model's files could not be had from the hub (at '{step}'): {first_line(error)}",
+            hint="Check the network and the id, leave out --offline, or give a directory that holds the model's config.",
         ) from error
     if lacks_file(error):
         raise Unassessed(

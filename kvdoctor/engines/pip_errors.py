@@ -7,7 +7,7 @@ from kvdoctor.errors import BadRequest, KvdoctorError, Unassessed
 _CHECK_INDEX = "Check pip's index: pip config list"
 _AGAIN = "Nothing of it was kept. Try again."
 
-# What pip writes, what it amounts to, and what to do; the first that fits counts. "{what}" is the file or release, "{words}" pip's own.
+# What pip writes, what it amounts to, and what to do; the first that fits counts. "{what}" is the file or release, "{reason}" the system's word.
 _CAUSES = (
     (
         ("No space left on device", "Disk quota exceeded", "File too large"),
@@ -22,7 +22,7 @@ _CAUSES = (
     (("no such option",), "this pip is too old to fetch engines", "Update it: python -m pip install -U pip"),
     (
         ("Could not fetch URL", "Max retries exceeded", "NewConnectionError", "ProxyError", "Retrying (", "HTTP error 4", "HTTP error 5"),
-        "the package index could not be reached for {what}: {words}",
+        "the package index could not be reached for {what}{reason}",
         _CHECK_INDEX,
     ),
     (
@@ -32,6 +32,7 @@ _CAUSES = (
     ),
 )
 _VERSIONS = re.compile(r"Could not find a version that satisfies the requirement .*\(from versions: (.*)\)")
+_REASON = re.compile(r"\[Errno -?[0-9]+\] ([A-Z][A-Za-z ]+)|((?:HTTP error )?[45][0-9]{2} (?:Client|Server) Error: [A-Za-z ]+)")
 _SHOWN_VERSIONS = 8
 
 
@@ -39,7 +40,7 @@ def explain(output: str, what: str) -> KvdoctorError:
     """Give the error that pip's ``output`` amounts to; ``what`` was asked for."""
     for marks, message, hint in _CAUSES:
         if any(mark in output for mark in marks):
-            return Unassessed(message.format(what=what, words=_last_error(output)), hint=hint)
+            return Unassessed(message.format(what=what, reason=_reason(output)), hint=hint)
     listed = _VERSIONS.search(output)
     if listed is None:
         return Unassessed(f"pip could not fetch {what}: {_last_error(output)}", hint=_CHECK_INDEX)
@@ -49,7 +50,12 @@ def explain(output: str, what: str) -> KvdoctorError:
     return BadRequest(f"the package index has no wheel of {what} for this kind of machine", hint=f"The newest it has: {shown}.")
 
 
+def _reason(output: str) -> str:
+    found = _REASON.findall(output)
+    return f" ({(found[-1][0] or found[-1][1]).strip()})" if found else ""
+
+
 def _last_error(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith(("ERROR:", "WARNING: Retrying"))] or lines[-1:]
-    return errors[-1].removeprefix("ERROR:").removeprefix("WARNING:").strip() if errors else "it said nothing"
+    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]
+    return errors[-1].removeprefix("ERROR:").strip() if errors else "it said nothing"

@@ -33,9 +33,16 @@ def title(comparison: Comparison) -> str:
 def side_rows(comparison: Comparison) -> tuple[tuple[str, str], ...]:
     """Say what each side is, and what both are."""
     before, after = _facts(comparison.before), _facts(comparison.after)
+    shared = _shared_words(comparison.before.vllm_args, comparison.after.vllm_args)
+    for facts, side in ((before, comparison.before), (after, comparison.after)):
+        facts["arguments"] = shlex.join(side.vllm_args[shared:])
     own = {key: [facts[key] for facts in (before, after)] for key in before if before[key] != after[key]}
     both = [text for key, text in before.items() if key not in own and text and key not in ("model", "start", *_BACKGROUND)]
-    rows = [(side, "; ".join(texts[at] or f"no {key}" for key, texts in own.items())) for at, side in enumerate(("before", "after"))]
+    rows = [
+        (side, "; ".join(texts[at] or f"no {'more ' if key == 'arguments' and shared else ''}{key}" for key, texts in own.items()))
+        for at, side in enumerate(("before", "after"))
+    ]
+    both += [shlex.join(comparison.before.vllm_args[:shared])] if shared else []
     return tuple((label, text) for label, text in (*rows, ("both", "; ".join(both))) if text)
 
 
@@ -111,8 +118,15 @@ def _facts(side: Side) -> dict[str, str]:
         "start": "vllm serve" if side.usage == "serve" else "LLM()",
         "given budget": "" if side.kv_cache_memory_bytes is None else f"KV cache of {gib(side.kv_cache_memory_bytes)}",
         "environment": environment,
-        "arguments": shlex.join(side.vllm_args),
     }
+
+
+def _shared_words(before: tuple[str, ...], after: tuple[str, ...]) -> int:
+    """Count the words that both begin with, without parting an option from its values."""
+    count = next((at for at, (old, new) in enumerate(zip(before, after, strict=False)) if old != new), min(len(before), len(after)))
+    while count and not all(words[count].startswith("-") for words in (before, after) if count < len(words)):
+        count -= 1
+    return count
 
 
 def _model(side: Side) -> str:

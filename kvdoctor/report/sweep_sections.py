@@ -32,9 +32,19 @@ def figures(row: SweepRow) -> tuple[str, ...]:
     )
 
 
-def reason(row: SweepRow) -> str:
-    """Say why a launch has no figures; nothing where it has."""
-    return row.summary if row.verdict in ("refused", "unassessed") else ""
+def reasons(sweep: Sweep) -> dict[str, int]:
+    """Number the reasons why launches have no figures, each once: a grid refuses for the same reason many times."""
+    told = dict.fromkeys(row.summary for row in sweep.rows if _failed(row))
+    return {summary: number for number, summary in enumerate(told, start=1)}
+
+
+def reason_number(row: SweepRow, numbers: dict[str, int]) -> str:
+    """Refer to a row's reason; nothing where it has figures."""
+    return f"({numbers[row.summary]})" if _failed(row) else ""
+
+
+def _failed(row: SweepRow) -> bool:
+    return row.verdict in ("refused", "unassessed")
 
 
 def title(sweep: Sweep) -> str:

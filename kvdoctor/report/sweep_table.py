@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kvdoctor.report.page import HEAD_LINE, VERDICT_STYLES, Page
-from kvdoctor.report.sweep_sections import FIGURES, closing_line, figures, reason, text_cells, text_columns, title
+from kvdoctor.report.sweep_sections import FIGURES, closing_line, figures, reason_number, reasons, text_cells, text_columns, title
 from kvdoctor.report.untrusted import one_line
 from kvdoctor.sweep import Sweep
 
@@ -21,15 +21,17 @@ def render_sweep_table(sweep: Sweep, *, width: int, color: bool) -> str:
         table.add_column(Text(one_line(name)), no_wrap=name == "verdict")
     for name in FIGURES:
         table.add_column(name, justify="right", no_wrap=True)
-    reasons = [reason(row) for row in sweep.rows]
-    if any(reasons):
-        table.add_column("reason", overflow="fold")
-    for row, why in zip(sweep.rows, reasons, strict=True):
+    numbers = reasons(sweep)
+    if numbers:
+        table.add_column("reason", justify="right", no_wrap=True)
+    for row in sweep.rows:
         *texts, verdict = text_cells(sweep, row)
         cells = [Text("*" if row.best else "", style="bold green"), *(Text(one_line(text)) for text in texts)]
         cells += [Text(verdict, style=VERDICT_STYLES[row.verdict]), *map(Text, figures(row))]
-        table.add_row(*cells, *([Text(one_line(why))] if any(reasons) else []), style="bold" if row.best else None)
+        table.add_row(*cells, *([Text(reason_number(row, numbers))] if numbers else []), style="bold" if row.best else None)
     page.put(table)
     page.blank()
+    for why, number in numbers.items():
+        page.put(Text(f"({number}) {one_line(why)}"))
     page.put(Text(closing_line(sweep)))
     return page.text()

@@ -7,6 +7,7 @@ import socket
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -67,7 +68,7 @@ def test_w2_the_blocks_for_states_are_held_against_max_num_seqs(launches: Launch
     assert (accepted.refusal, accepted.num_blocks) == (None, 758)
 
 
-@pytest.mark.parametrize(("gpu", "layout"), [("b200", "LBHNC"), ("rtx-5090", "LBHNC")])
+@pytest.mark.parametrize(("gpu", "layout"), [("b200", "LBHNC"), ("rtx-5090", "LBNHC")])
 def test_w3_attention_sinks_run_on_flashinfer_whose_kernels_are_taken_as_there(launches: Launches, gpu: str, layout: str) -> None:
     plan = launches.plan("gpt-oss-20b", SHORT, gpu=gpu, kv_cache_memory=40 * GIB)
     assert (plan.engine.attention_backends, plan.engine.kv_cache_layout) == ({"FLASHINFER": 24}, layout)
@@ -115,7 +116,8 @@ def test_w5_the_compilers_of_the_checking_machine_decide_nothing(launches: Launc
     bare = {"PATH": str(tmp_path / "empty"), "CUDA_HOME": "/nonexistent"}
     with new_worker(cache=tmp_path / "cache", variables=bare) as worker:
         plan = worker.plan(request, timeout_seconds=TIMEOUT_SECONDS)
-    assert plan == launches.plan("deepseek-v3.2", SHORT, gpu="rtx-5090", kv_cache_memory=40 * GIB)
+    here = launches.plan("deepseek-v3.2", SHORT, gpu="rtx-5090", kv_cache_memory=40 * GIB)
+    assert replace(plan, vllm_log=()) == replace(here, vllm_log=())  # the log tells how long steps took
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,8 @@ def test_w7_a_separate_draft_model_is_built_beside_its_target(launches: Launches
     assert [layer.name for layer in plan.layers if layer.draft] == [f"draft_model.model.layers.{i}.self_attn.attn" for i in range(28)]
     assert [len(group.layers) for group in plan.groups] == [40 + 28]
     alone = launches.plan("qwen3-0.6b", SHORT, kv_cache_memory=40 * GIB)
-    assert plan.stages[0].draft_weights_bytes == alone.stages[0].weights_bytes
+    # Both rotate with one table of 40,960 positions by 128 elements of two bytes, which is the target's already.
+    assert plan.stages[0].draft_weights_bytes == alone.stages[0].weights_bytes - 40_960 * 128 * 2
 
 
 def test_w8_a_non_causal_draft_gets_a_backend_of_its_own(launches: Launches) -> None:
