@@ -3,7 +3,7 @@
 import dataclasses
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -31,27 +31,39 @@ def from_plain(kind: type[T], data: object) -> T:
 
 
 def _build(kind: Any, data: Any, where: str) -> Any:
-    if dataclasses.is_dataclass(kind):
-        return _build_dataclass(cast("type[Any]", kind), data, where)
-    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
-    if origin in (typing.Union, types.UnionType):
-        if data is None and type(None) in arguments:
-            return None
-        present = [a for a in arguments if a is not type(None)]
-        return _build(present[0], data, where) if len(present) == 1 else data
-    if origin is tuple:
-        if not isinstance(data, list):
-            raise ValueError(f"{where} is not a list")
-        kinds = [arguments[0]] * len(data) if arguments[-1] is ... else list(arguments)
-        return tuple(_build(k, item, f"{where}[{i}]") for i, (k, item) in enumerate(zip(kinds, data, strict=True)))
-    if origin in (dict, Mapping):
-        if not isinstance(data, dict):
-            raise ValueError(f"{where} is not an object")
-        return {key: _build(arguments[1], item, f"{where}.{key}") for key, item in data.items()}
-    if origin is typing.Literal:
-        if data not in arguments:
-            raise ValueError(f"{where} is {data!r}, not one of {', '.join(map(repr, arguments))}")
-        return data
+    build = _build_dataclass if dataclasses.is_dataclass(kind) else _BUILDERS.get(typing.get_origin(kind), _scalar)
+    return build(kind, data, where)
+
+
+def _build_optional(kind: Any, data: Any, where: str) -> Any:
+    arguments = typing.get_args(kind)
+    present = [argument for argument in arguments if argument is not type(None)]
+    if data is None and len(present) < len(arguments):
+        return None
+    return _build(present[0], data, where) if len(present) == 1 else data
+
+
+def _build_tuple(kind: Any, data: Any, where: str) -> Any:
+    arguments = typing.get_args(kind)
+    if not isinstance(data, list):
+        raise ValueError(f"{where} is not a list")  # noqa: TRY004 - one error type for data of the wrong shape
+    kinds = [arguments[0]] * len(data) if arguments[-1] is ... else list(arguments)
+    return tuple(_build(item_kind, item, f"{where}[{i}]") for i, (item_kind, item) in enumerate(zip(kinds, data, strict=True)))
+
+
+def _build_mapping(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise ValueError(f"{where} is not an object")  # noqa: TRY004 - as above
+    return {key: _build(typing.get_args(kind)[1], item, f"{where}.{key}") for key, item in data.items()}
+
+
+def _choice(kind: Any, data: Any, where: str) -> Any:
+    if data not in typing.get_args(kind):
+        raise ValueError(f"{where} is {data!r}, not one of {', '.join(map(repr, typing.get_args(kind)))}")
+    return data
+
+
+def _scalar(kind: Any, data: Any, where: str) -> Any:
     if kind is float and isinstance(data, int) and not isinstance(data, bool):
         return float(data)
     if isinstance(kind, type) and kind not in (object, Any) and type(data) is not kind:
@@ -59,9 +71,19 @@ def _build(kind: Any, data: Any, where: str) -> Any:
     return data
 
 
+_BUILDERS: dict[Any, Callable[[Any, Any, str], Any]] = {
+    typing.Union: _build_optional,
+    types.UnionType: _build_optional,
+    tuple: _build_tuple,
+    dict: _build_mapping,
+    Mapping: _build_mapping,
+    typing.Literal: _choice,
+}
+
+
 def _build_dataclass(kind: type[Any], data: Any, where: str) -> Any:
     if not isinstance(data, dict):
-        raise ValueError(f"{where} is not an object")
+        raise ValueError(f"{where} is not an object")  # noqa: TRY004 - as above
     hints = typing.get_type_hints(kind)
     names = [f.name for f in dataclasses.fields(kind)]
     missing = [name for name in names if name not in data]

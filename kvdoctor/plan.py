@@ -12,7 +12,9 @@ Outcome = Literal["passed", "refused", "not_checked"]
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:
-    """One layer's KV-cache spec. ``page_bytes`` is what a block of this layer takes, ``used_bytes`` the same without vLLM's padding.
+    """One layer's KV-cache spec.
+
+    ``page_bytes`` is what a block of this layer takes, ``used_bytes`` the same without vLLM's padding.
 
     ``fields`` are the spec's own fields by vLLM's names, for the reader of the JSON; ``backend`` is ``None`` for specs given directly.
     """
@@ -48,7 +50,9 @@ class GroupPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class StagePlan:
-    """One pipeline stage, per GPU. ``weights_bytes`` is summed from the meta model, the draft's included (``draft_weights_bytes`` is that part).
+    """One pipeline stage, per GPU.
+
+    ``weights_bytes`` is summed from the meta model, the draft's included (``draft_weights_bytes`` is that part).
 
     ``group_layers[i]`` counts the stage's layers in group i. ``num_blocks`` and ``needed_bytes`` are vLLM's for this stage's worker.
     """
@@ -64,8 +68,9 @@ class StagePlan:
 
 @dataclass(frozen=True, kw_only=True)
 class EngineFacts:
-    """Which vLLM answered, and on which assumed device. ``libraries``: vLLM's own compiled libraries were ``loaded``, or ``stand-ins`` used.
+    """Which vLLM answered, and on which assumed device.
 
+    ``libraries``: vLLM's own compiled libraries were ``loaded``, or ``stand-ins`` used.
     ``attention_backends`` maps a backend's name to the number of layers on it.
     """
 

@@ -111,7 +111,7 @@ FIGURES = (
     _at(_CAPACITY, "a full request costs", "layout.bytes_per_request", "bytes"),
     Figure(
         section=_CAPACITY,
-        name="of that, empty",
+        name="empty share of a full request",
         key="empty_percent",
         unit="percent",
         read=lambda diagnosis: empty_percent(diagnosis.layout),

@@ -14,7 +14,9 @@ def comparison_line(before: Diagnosis, after: Diagnosis, changes: tuple[Change, 
     """Say in one line how the after side ends, and what changed most."""
     if same:
         return f"no difference: {verdict_line(after)}"
-    parts = [_ending(before, after), *headlines(changes)]
+    # A launch that was refused served nothing: of its figures only the hash block, which refusals are about, is worth a line.
+    told = headlines(changes) if launches(before) else headlines(tuple(made for made in changes if made.key == "layout.hash_block_size"))
+    parts = [_ending(before, after), *told]
     padding = _padding(before, after)
     return "; ".join(parts + ([padding] if padding else []))
 
@@ -37,12 +39,16 @@ def hold_limits(before: Diagnosis, after: Diagnosis, limits: Limits) -> tuple[tu
     """Give the limits that were passed, and those that could not be checked."""
     regressions: list[Regression] = []
     unchecked: list[str] = []
+    refused = " and ".join(name for name, side in (("before", before), ("after", after)) if not launches(side))
     for limit, figure, allowed, old, new in (
         ("--max-token-loss", "tokens", limits.max_token_loss_percent, before.layout.kv_cache_tokens, after.layout.kv_cache_tokens),
         ("--max-hash-growth", "hash block", limits.max_hash_growth_percent, hash_block_size(before), hash_block_size(after)),
         ("--max-waste-growth", "waste", limits.max_waste_growth_points, empty_percent(before.layout), empty_percent(after.layout)),
     ):
         if allowed is None:
+            continue
+        if refused:
+            unchecked.append(f"{limit}: the {refused} side does not launch")
             continue
         if old is None or new is None:
             sides = " and ".join(side for side, value in (("before", old), ("after", new)) if value is None)
@@ -62,23 +68,24 @@ def _worsened(figure: str, before: float, after: float) -> float:
 
 
 def _ending(before: Diagnosis, after: Diagnosis) -> str:
-    if _launches(after):
-        return "both launch" if _launches(before) else "after: launches"
+    if launches(after):
+        return "both launch" if launches(before) else "after: launches"
     told = verdict_line(after)
     return f"both refused; after: {told}" if before.verdict == after.verdict == "refused" else f"after: {told}"
 
 
-def _launches(diagnosis: Diagnosis) -> bool:
+def launches(diagnosis: Diagnosis) -> bool:
+    """Tell whether the launch was planned to its end."""
     return diagnosis.verdict in ("ok", "warning")
 
 
 def _padding(before: Diagnosis, after: Diagnosis) -> str | None:
     """Name the after side's most padded page, where that is new or the before side did not launch."""
-    if not _launches(after):
+    if not launches(after):
         return None
     worst = max(after.layout.groups, key=lambda group: group.wasted_percent, default=None)
     old = max((group.wasted_percent for group in before.layout.groups), default=0.0)
-    if worst is None or (_launches(before) and percent(old) == percent(worst.wasted_percent)):
+    if worst is None or (launches(before) and percent(old) == percent(worst.wasted_percent)):
         return None
     if worst.wasted_percent < _WORTH_SAYING_PERCENT:
         return "no page is padded" if old >= _WORTH_SAYING_PERCENT and not worst.wasted_bytes else None

@@ -32,10 +32,12 @@ def short(comparison: Comparison) -> str:
     """Say what changed in a few words; "same" when nothing did."""
     if comparison.same:
         return "same"
-    parts = []
-    if comparison.before.verdict != comparison.after.verdict and "refused" in (comparison.before.verdict, comparison.after.verdict):
-        parts.append("now refused" if comparison.after.verdict == "refused" else "now launches")
-    parts += headlines(comparison.changes)
+    verdicts = (comparison.before.verdict, comparison.after.verdict)
+    if "refused" in verdicts and verdicts[0] != verdicts[1]:
+        parts = ["now refused" if verdicts[1] == "refused" else "now launches"]
+        parts += headlines(tuple(made for made in comparison.changes if made.key == "layout.hash_block_size"))
+    else:
+        parts = headlines(comparison.changes)
     if comparison.groups.changes and not any(part.startswith(("block", "hash")) for part in parts):
         parts.append("groups")
     told = ("layout.scheduler_block_size", "layout.hash_block_size", "layout.kv_cache_tokens", "group_blocks")

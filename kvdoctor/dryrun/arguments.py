@@ -9,7 +9,7 @@ from kvdoctor.request import LaunchRequest
 
 
 def engine_arguments(request: LaunchRequest, model: str) -> Any:
-    """vLLM's ``EngineArgs`` for the request, as ``vllm serve`` (or ``LLM()``, for ``--usage llm``) would make them.
+    """Give vLLM's ``EngineArgs`` for the request, as ``vllm serve`` (or ``LLM()``, for ``--usage llm``) would make them.
 
     Raises:
         BadRequest: with the parser's own complaint.
@@ -33,11 +33,13 @@ def _parser(usage: str) -> argparse.ArgumentParser:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-    class Parser(FlexibleArgumentParser):  # type: ignore[misc,valid-type]  # vLLM's classes are Any to mypy
+    class Parser(FlexibleArgumentParser):  # type: ignore[misc]  # vLLM's classes are Any to mypy
         """vLLM's parser, which reports instead of ending the process."""
 
         def error(self, message: str) -> NoReturn:
-            raise BadRequest(f"vLLM does not take these arguments: {message}", hint="See `vllm serve --help=all` for what this release takes.")
+            raise BadRequest(
+                f"vLLM does not take these arguments: {message}", hint="See `vllm serve --help=all` for what this release takes."
+            )
 
         def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
             raise BadRequest(

@@ -46,7 +46,9 @@ def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> li
         with settled.step(GRAPHS):
             _resolve_graphs(settled, stage, worker_config, graph_support)
         with settled.step(CONTEXT_PARALLEL):
-            check_attention_cp_compatibility(config, **releases.accepted(check_attention_cp_compatibility, target_layer_names=target_layers))
+            check_attention_cp_compatibility(
+                config, **releases.accepted(check_attention_cp_compatibility, target_layer_names=target_layers)
+            )
         with settled.step(BUFFERS), on_meta():
             releases.bind_buffers(config, worker_config, groups, kernel_block_sizes, META)
     return list(kernel_block_sizes)
@@ -100,7 +102,9 @@ def build_scheduler(settled: Settled) -> None:
     if not scheduler_config.kv_cache_groups:
         config.scheduler_config.enable_chunked_prefill = False  # as EngineCore does for a model without KV cache
     if config.kv_transfer_config is not None and config.kv_transfer_config.kv_connector not in _QUIET_CONNECTORS:
-        settled.not_checked(f"connector {config.kv_transfer_config.kv_connector}", "its scheduler side opens sockets or needs its own package")
+        settled.not_checked(
+            f"connector {config.kv_transfer_config.kv_connector}", "its scheduler side opens sockets or needs its own package"
+        )
     lacking = _missing_for_multimodal(settled)
     if lacking is not None:
         # The multimodal budget needs a processor that a lone config.json does not bring; the KV-cache side does not.
@@ -163,7 +167,7 @@ def _missing_for_multimodal(settled: Settled) -> str | None:
         return None
     try:
         scheduler.MultiModalBudget(config, MULTIMODAL_REGISTRY)
-    except Exception as error:  # the scheduler makes the budget again; what is vLLM's refusal is met there
+    except Exception as error:  # noqa: BLE001 - the scheduler makes the budget again; what is vLLM's refusal is met there
         if lacks_file(error) or needs_gpu(error) or "tokenizer" in str(error).lower() or "processor" in str(error).lower():
             return first_line(error)
     return None

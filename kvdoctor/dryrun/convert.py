@@ -147,7 +147,7 @@ def _layer(name: str, spec: Any, backends: Any, draft_layers: Any) -> LayerPlan:
 
 
 def _used_bytes(spec: Any) -> int:
-    """vLLM's page size without padding; mamba specs have no property for it before 0.33, so the padding is taken away."""
+    """Give vLLM's page size without padding; mamba specs have no property for it before 0.33, so the padding is taken away."""
     used = getattr(spec, "real_page_size_bytes", None)
     if used is None and any(f.name == "page_size_padded" for f in dataclasses.fields(spec)):
         used = dataclasses.replace(spec, page_size_padded=None).page_size_bytes
@@ -237,7 +237,8 @@ def _launch(settled: Settled) -> LaunchFacts:
     request, config = settled.request, settled.config
     name = request.model.text if request.model is not None else "layer specs"
     if config is None:
-        return LaunchFacts(**{f.name: None for f in dataclasses.fields(LaunchFacts)} | {"model": name})
+        unsettled: dict[str, Any] = {field.name: None for field in dataclasses.fields(LaunchFacts)}
+        return LaunchFacts(**unsettled | {"model": name})
     model, cache, parallel, scheduler = config.model_config, config.cache_config, config.parallel_config, config.scheduler_config
     speculative = config.speculative_config
     # A layer may settle ``auto`` while it is built, in its worker's copy of the configuration (DeepSeek-V4: fp8_ds_mla).
@@ -270,7 +271,7 @@ def _launch(settled: Settled) -> LaunchFacts:
 
 def _plain(value: Any) -> Any:
     """A spec's field as JSON can hold it: dtypes and enums by name, fractions as text, anything unknown by its text."""
-    if value is None or isinstance(value, (bool, int, float, str)) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, (bool, int, float, str)) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, torch.dtype):
         return str(value).removeprefix("torch.")

@@ -5,7 +5,7 @@ answered here, from the :class:`~kvdoctor.gpus.Gpu` that the request names. ``as
 """
 
 import types
-from typing import Any
+from typing import Any, Self
 
 import torch
 
@@ -15,7 +15,7 @@ from kvdoctor.gpus import Gpu
 OFFICIAL_IMAGE_CUDA_MAJOR = 13
 
 
-class StandInAsked(RuntimeError):  # noqa: N818 - it names what happened, and vLLM's own handlers must not take it for a device error
+class StandInAsked(RuntimeError):
     """A stand-in for the GPU was asked for something that it cannot answer; a limit of kvdoctor, never vLLM's verdict."""
 
     def __init__(self, what: str) -> None:
@@ -60,7 +60,7 @@ def install_platform() -> None:
     from vllm.platforms.interface import DeviceCapability
 
     def unanswered(name: str) -> Any:
-        def ask(_cls: type, *_arguments: object, **_options: object) -> None:
+        def ask(*_arguments: object, **_options: object) -> None:
             raise StandInAsked(f"{name} of the platform")
 
         return classmethod(ask)
@@ -87,7 +87,7 @@ def install_platform() -> None:
             "vllm.distributed.device_communicators.base_device_communicator.DeviceCommunicatorBase"
         ),
     }
-    members = {name: classmethod(answer) for name, answer in answers.items()}
+    members: dict[str, Any] = {name: classmethod(answer) for name, answer in answers.items()}
     for name in ("get_device_uuid", "get_current_memory_usage", "get_all_gpu_pci_bus_ids"):
         members[name] = unanswered(name)
     platform = type("AssumedCuda", (CudaPlatformBase,), members)()
@@ -105,7 +105,7 @@ class _Idle:
     def __init__(self, *_arguments: object, **_options: object) -> None:
         self.cuda_stream = 0
 
-    def __enter__(self) -> "_Idle":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:

@@ -17,17 +17,27 @@ import torch
 from kvdoctor.dryrun.device import StandInAsked
 
 # Library of each namespace of operators that layers look into while they are built (``_flashkda_C``: Kimi-K3, 0.32 and later).
-_NAMESPACES = ("_C", "_moe_C", "_C_cache_ops", "_C_custom_ar", "_vllm_fa2_C", "_vllm_fa3_C", "_flashmla_C", "_flashkda_C", "_deepselect_C", "_qutlass_C")
+_NAMESPACES = (
+    "_C",
+    "_moe_C",
+    "_C_cache_ops",
+    "_C_custom_ar",
+    "_vllm_fa2_C",
+    "_vllm_fa3_C",
+    "_flashmla_C",
+    "_flashkda_C",
+    "_deepselect_C",
+    "_qutlass_C",
+)
 
-# Which capabilities each query of the compiled library answers with yes.
+# The capabilities for which each query of the compiled library answers yes: from the first on, below the second.
 _CAPABILITY_QUERIES = {
-    "cutlass_scaled_mm_supports_fp8": lambda capability: capability >= 89,
-    "cutlass_scaled_mm_supports_block_fp8": lambda capability: capability >= 90,
-    "cutlass_group_gemm_supported": lambda capability: 90 <= capability < 120,
-    "cutlass_scaled_mm_supports_fp4": lambda capability: capability >= 100,
-    "mxfp4_experts_quant_supported": lambda capability: 100 <= capability < 120,
+    "cutlass_scaled_mm_supports_fp8": (89, 1000),
+    "cutlass_scaled_mm_supports_block_fp8": (90, 1000),
+    "cutlass_group_gemm_supported": (90, 120),
+    "cutlass_scaled_mm_supports_fp4": (100, 1000),
+    "mxfp4_experts_quant_supported": (100, 120),
 }
-
 
 # How many bytes a kernel wants as scratch: asked while layers are built (FlashKDA, 0.32 and later), and no layout depends on it.
 _WORKSPACE_QUERIES = frozenset({"get_workspace_size"})
@@ -75,10 +85,10 @@ def install_modules() -> None:
     """Stand in for the libraries themselves; before vLLM is imported."""
     sys.meta_path.insert(0, _EmptyLibraries())
     fragment = torch.library.Library("_C", "FRAGMENT")
-    for name, answer in _CAPABILITY_QUERIES.items():
+    for name, (first, end) in _CAPABILITY_QUERIES.items():
         if not hasattr(torch.ops._C, name):
             fragment.define(f"{name}(int capability) -> bool")
-            fragment.impl(name, answer, "CompositeExplicitAutograd")
+            fragment.impl(name, lambda capability, first=first, end=end: first <= capability < end, "CompositeExplicitAutograd")
     _FRAGMENTS.append(fragment)
 
 

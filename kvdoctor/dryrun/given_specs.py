@@ -73,13 +73,15 @@ def run(settled: Settled) -> None:
 
 
 def build_specs(layers: Any) -> dict[str, Any]:
-    """vLLM's spec objects from ``{layer name: {"class": ..., field: value}}``.
+    """Make vLLM's spec objects from ``{layer name: {"class": ..., field: value}}``.
 
     Raises:
         BadRequest: naming the layer and what vLLM's class takes.
     """
     if not isinstance(layers, dict) or not layers:
-        raise BadRequest("the specs file has no layers", hint='Give "layers": {"name": {"class": "FullAttentionSpec", "block_size": 16, ...}}.')
+        raise BadRequest(
+            "the specs file has no layers", hint='Give "layers": {"name": {"class": "FullAttentionSpec", "block_size": 16, ...}}.'
+        )
     return {name: _spec(name, fields) for name, fields in layers.items()}
 
 
@@ -98,7 +100,9 @@ def _spec(layer: str, given: Any) -> Any:
         spec = kind(**{name: _value(name, value) for name, value in values.items()})
         spec.page_size_bytes  # noqa: B018 - a page that vLLM cannot size is found here, with the layer's name
     except (TypeError, ValueError, AssertionError, AttributeError, KeyError, ArithmeticError) as error:
-        raise BadRequest(f"layer {layer}: {kind.__name__} does not take these values: {error}", hint=f"Its fields are {', '.join(known)}.") from error
+        raise BadRequest(
+            f"layer {layer}: {kind.__name__} does not take these values: {error}", hint=f"Its fields are {', '.join(known)}."
+        ) from error
     return spec
 
 
@@ -109,7 +113,10 @@ def _spec_classes() -> dict[str, Any]:
     return {
         name: member
         for name, member in vars(kv_cache_interface).items()
-        if isinstance(member, type) and issubclass(member, base) and member is not base and name not in {"AttentionSpec", "UniformTypeKVCacheSpecs"}
+        if isinstance(member, type)
+        and issubclass(member, base)
+        and member is not base
+        and name not in {"AttentionSpec", "UniformTypeKVCacheSpecs"}
     }
 
 

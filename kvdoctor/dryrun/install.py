@@ -35,7 +35,7 @@ def prepare() -> None:
     device.install_torch()
     device.install_platform()
     import vllm.engine.arg_utils
-    import vllm.v1.engine.core
+    import vllm.v1.engine.core  # noqa: F401
 
     world.install()
 
@@ -94,7 +94,7 @@ def _libraries_load() -> bool:
 
 
 def _inspect_in_process() -> None:
-    """vLLM's registry inspects model classes in a fresh process, where none of the stand-ins are (``registry.py``, every release)."""
+    """Have the registry inspect model classes here: by itself it does in a fresh process, where none of the stand-ins are (every release)."""
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda inspect: inspect()

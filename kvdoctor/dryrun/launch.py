@@ -42,7 +42,7 @@ def run(settled: Settled, model: str) -> None:
 
 
 def configure(settled: Settled, model: str) -> None:
-    """vLLM's ``VllmConfig`` for the request."""
+    """Settle vLLM's ``VllmConfig`` for the request."""
     from vllm.usage.usage_lib import UsageContext
 
     with settled.step(READ_ARGUMENTS):
@@ -60,9 +60,7 @@ def plan_kv_cache(settled: Settled) -> None:
     from vllm.v1.engine.core import EngineCore
 
     config, executor = settled.config, _Executor(settled)
-    engine = types.SimpleNamespace(
-        model_executor=executor, collective_rpc=executor.collective_rpc, available_gpu_memory_for_kv_cache=-1
-    )
+    engine = types.SimpleNamespace(model_executor=executor, collective_rpc=executor.collective_rpc, available_gpu_memory_for_kv_cache=-1)
     with settled.step(PLAN), _recorded(settled):
         settled.scheduler_config = EngineCore._initialize_kv_caches(engine, config)
         settled.scheduler_block_size, settled.hash_block_size = resolve_kv_cache_block_sizes(settled.scheduler_config, config)

@@ -100,7 +100,7 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
 
 
 def words_of(error: BaseException) -> str:
-    """vLLM's words; for a bare ``assert`` the asserting line of its source, which is all that it says."""
+    """Give vLLM's words; for a bare ``assert`` the asserting line of its source, which is all that it says."""
     if str(error).strip():
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)

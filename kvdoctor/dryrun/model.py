@@ -13,7 +13,7 @@ from kvdoctor.dryrun import releases
 META = torch.device("meta")
 
 
-class CudaMeansMeta(TorchFunctionMode):
+class CudaMeansMeta(TorchFunctionMode):  # type: ignore[misc]  # torch's classes are Any to mypy
     """Redirect an explicit ``device="cuda"`` in layer code, which goes around ``torch.device("meta")``; pinned memory needs a driver."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -60,7 +60,7 @@ def install() -> None:
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
 
-    class MetaLoader(BaseModelLoader):  # type: ignore[misc,valid-type]  # vLLM's classes are Any to mypy
+    class MetaLoader(BaseModelLoader):  # type: ignore[misc]  # vLLM's classes are Any to mypy
         """A loader that leaves the model as it was constructed."""
 
         def download_model(self, model_config: Any) -> None:
@@ -74,7 +74,7 @@ def install() -> None:
             with set_default_torch_dtype(model_config.dtype), META, CudaMeansMeta():
                 return initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix).eval()
 
-    model_loader.get_model_loader = lambda load_config: MetaLoader(load_config)
+    model_loader.get_model_loader = MetaLoader
 
 
 @dataclass(frozen=True, kw_only=True)

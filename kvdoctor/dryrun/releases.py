@@ -116,7 +116,7 @@ def bind_buffers(config: Any, worker_config: Any, groups: Any, kernel_block_size
     from vllm.v1.worker.gpu.attn_utils import init_kv_cache
 
     flat = [group for members in groups for group in members]
-    first = {"runner_kv_caches": []}  # up to 0.29
+    first: dict[str, Any] = {"runner_kv_caches": []}  # up to 0.29
     init_kv_cache(
         **accepted(
             init_kv_cache,

@@ -10,7 +10,7 @@ from kvdoctor.plan import Check, LogRecord, Refusal
 from kvdoctor.request import LaunchRequest
 
 
-class Refused(Exception):  # noqa: N818 - it is vLLM's refusal, not an error of ours
+class Refused(Exception):
     """vLLM refused the launch; ``refusal`` has its words."""
 
     def __init__(self, refusal: Refusal) -> None:

@@ -47,8 +47,10 @@ def main() -> None:
 
         install.prepare()
         import vllm
-    except Exception as error:  # noqa: BLE001 - whatever a broken installation raises is the answer
-        failure = _failure("unassessed", f"vLLM cannot be imported: {type(error).__name__}: {error}", "Install it whole: pip install 'kvdoctor[vllm]'.")
+    except Exception as error:  # whatever a broken installation raises is the answer
+        failure = _failure(
+            "unassessed", f"vLLM cannot be imported: {type(error).__name__}: {error}", "Install it whole: pip install 'kvdoctor[vllm]'."
+        )
         _send(replies, {"event": "failure", "id": None, "failure": failure})
         raise
     _send(replies, {"event": "ready", "vllm_version": vllm.__version__})
@@ -141,7 +143,10 @@ class _Server:
             how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
             kind, hint = "bug", "Please report this with the command line; -v shows what vLLM printed."
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-                kind, hint = "unassessed", "The machine was probably out of memory: close other programs, or check fewer deployments at once."
+                kind, hint = (
+                    "unassessed",
+                    "The machine was probably out of memory: close other programs, or check fewer deployments at once.",
+                )
             failure = _failure(kind, f"the dry launch died at '{child.step}' ({how})", hint)
             _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
 

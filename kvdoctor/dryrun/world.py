@@ -39,7 +39,9 @@ def worker_of(config: Any, stage: int) -> Iterator[None]:
     parallel = config.parallel_config
     rank = stage * parallel.tensor_parallel_size * parallel.prefill_context_parallel_size
     world_size = parallel.world_size_across_dp
-    dist.init_process_group(backend="fake", store=FakeStore(), rank=parallel.data_parallel_rank * parallel.world_size + rank, world_size=world_size)
+    dist.init_process_group(
+        backend="fake", store=FakeStore(), rank=parallel.data_parallel_rank * parallel.world_size + rank, world_size=world_size
+    )
     try:
         with set_current_vllm_config(config):
             parallel_state.init_distributed_environment(

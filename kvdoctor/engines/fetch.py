@@ -77,7 +77,7 @@ def _fetch(version: str, store: Store, *, limit: int, on_step: Tell, note: Tell)
         manifest = _build(version, folder, scratch, on_step)
         shutil.rmtree(scratch)
         for removed in store.make_room(manifest.bytes, limit=limit):
-            note(f"vLLM {removed.version} was removed from the engine cache, to keep it under {limit / 2**30:.3g} GiB")
+            note(f"vLLM {removed.version} was removed from the engine cache, to keep it under {limit / 2**20:.0f} MiB")
         return store.keep(folder, manifest)
 
 

@@ -27,6 +27,7 @@ from kvdoctor.errors import Unassessed
 _GLIBC_MINORS = range(17, 46)
 _MACHINES = {"arm64": "aarch64", "amd64": "x86_64"}
 _POLL_SECONDS = 0.1
+_LOG = "pip.log"
 _CACHED_BYTES = 2**20
 _NO_HASH = re.compile(r"\(0 matches, [1-9][0-9]* no digest\)")
 _TOTAL = re.compile(r"Downloading \S+\.whl \(([0-9.]+ [kMG]?B)\)")
@@ -93,25 +94,17 @@ def download(promise: Promise, *, scratch: Path, on_step: Callable[[str], None])
         Unassessed: the file cannot be had whole, or is not the promised one.
 
     """
-    wanted, log, folder = scratch / "requirements.txt", scratch / "pip.log", scratch / "wheel"
+    wanted, folder = scratch / "requirements.txt", scratch / "wheel"
     wanted.write_text(f"{promise.name}=={promise.version} --hash=sha256:{promise.sha256}\n", encoding="utf-8")
     # Where the index has no metadata apart from wheels, looking up has fetched the wheel already.
     cache = scratch / "cache"
     cached = sum(path.stat().st_size for path in cache.rglob("*") if path.is_file()) > _CACHED_BYTES
-    arguments = [
-        "download",
-        "--require-hashes",
-        "--dest",
-        str(folder),
-        "--log",
-        str(log),
-        *(["--cache-dir", str(cache)] if cached else ["--no-cache-dir"]),
-    ]
+    arguments = ["download", "--require-hashes", "--dest", str(folder), *(["--cache-dir", str(cache)] if cached else ["--no-cache-dir"])]
     _pip([*arguments, *_common(promise.any_python), "-r", str(wanted)], promise.wheel, scratch=scratch, on_step=on_step)
     files = list(folder.iterdir())
     if len(files) != 1 or files[0].suffix != ".whl":
         raise Unassessed(f"pip fetched {', '.join(file.name for file in files) or 'nothing'} for {promise.wheel}", hint="Update pip.")
-    index_hash = not _NO_HASH.search(log.read_text(encoding="utf-8", errors="replace"))
+    index_hash = not _NO_HASH.search(_read(scratch / _LOG))
     if not index_hash and not promise.local:
         raise _unverifiable(promise.wheel)
     with files[0].open("rb") as file:
@@ -137,10 +130,10 @@ def _pip(arguments: Sequence[str], what: str, *, scratch: Path, on_step: Callabl
             hint=f"Run: {sys.executable} -m ensurepip (or: uv pip install pip).",
         )
     start = str(Path(__file__).with_name("start_worker.py"))
-    output = scratch / "output.txt"
+    output, log = scratch / "output.txt", scratch / _LOG
     with output.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 - pip, with arguments that are ours
-            [sys.executable, "-P", start, str(os.getpid()), "[]", "pip", *arguments],
+            [sys.executable, "-P", start, str(os.getpid()), "[]", "pip", *arguments, "--log", str(log)],
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=subprocess.STDOUT,
@@ -157,17 +150,22 @@ def _pip(arguments: Sequence[str], what: str, *, scratch: Path, on_step: Callabl
             os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     if process.returncode != 0:
-        raise explain(output.read_text(encoding="utf-8", errors="replace"), what)
+        raise explain(_read(output) + _read(log), what)
 
 
 def _progress(what: str, output: Path, scratch: Path) -> str:
     """Tell how far the download is, by the file that grows."""
-    total = _TOTAL.search(output.read_text(encoding="utf-8", errors="replace"))
+    total = _TOTAL.search(_read(output))
     sizes = [0]
-    for path in scratch.rglob("*.whl"):
-        with suppress(OSError):
-            sizes.append(path.stat().st_size)
+    for folder, _, files in os.walk(scratch):  # which forgives that pip moves things meanwhile
+        for file in files:
+            with suppress(OSError):
+                sizes += [(Path(folder) / file).stat().st_size] if file.endswith(".whl") else []
     return f"downloading {what}: {max(sizes) / 1e6:.0f} MB" + (f" of {total[1]}" if total else "")
+
+
+def _read(path: Path) -> str:
+    return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
 
 def _unverifiable(wheel: str) -> Unassessed:

@@ -7,7 +7,7 @@ from kvdoctor.errors import BadRequest, KvdoctorError, Unassessed
 _CHECK_INDEX = "Check pip's index: pip config list"
 _AGAIN = "Nothing of it was kept. Try again."
 
-# What pip writes, what it amounts to, and what to do; the first that fits counts. "{what}" is the file or release, "{reason}" the system's word.
+# What pip writes, what it amounts to, and what to do; the first that fits counts.
 _CAUSES = (
     (
         ("No space left on device", "Disk quota exceeded", "File too large"),
@@ -21,18 +21,15 @@ _CAUSES = (
     ),
     (("no such option",), "this pip is too old to fetch engines", "Update it: python -m pip install -U pip"),
     (
-        ("Could not fetch URL", "Max retries exceeded", "NewConnectionError", "ProxyError", "Retrying (", "HTTP error 4", "HTTP error 5"),
-        "the package index could not be reached for {what}{reason}",
-        _CHECK_INDEX,
-    ),
-    (
         ("IncompleteRead", "Connection broken", "ProtocolError", "ReadTimeoutError", "Connection reset", "RemoteDisconnected"),
         "the download of {what} was cut",
         _AGAIN,
     ),
 )
+# An index that does not know a package answers 404: that is no failure.
+_UNREACHABLE = re.compile(r"Could not fetch URL \S+: (?!404 )(.*)|HTTP error ([45][0-9]{2} [^\n]*)|Max retries exceeded with url: (.*)")
+_REASON = re.compile(r"\[Errno -?[0-9]+\] [A-Z][A-Za-z ]+|[45][0-9]{2} (?:Client|Server) Error: [A-Za-z ]+")
 _VERSIONS = re.compile(r"Could not find a version that satisfies the requirement .*\(from versions: (.*)\)")
-_REASON = re.compile(r"\[Errno -?[0-9]+\] ([A-Z][A-Za-z ]+)|((?:HTTP error )?[45][0-9]{2} (?:Client|Server) Error: [A-Za-z ]+)")
 _SHOWN_VERSIONS = 8
 
 
@@ -40,9 +37,14 @@ def explain(output: str, what: str) -> KvdoctorError:
     """Give the error that pip's ``output`` amounts to; ``what`` was asked for."""
     for marks, message, hint in _CAUSES:
         if any(mark in output for mark in marks):
-            return Unassessed(message.format(what=what, reason=_reason(output)), hint=hint)
+            return Unassessed(message.format(what=what), hint=hint)
+    unreachable = _UNREACHABLE.search(output)
+    if unreachable:
+        reason = _REASON.search(unreachable[0])
+        told = f" ({reason[0].rpartition('] ')[2].strip()})" if reason else ""
+        return Unassessed(f"the package index could not be reached for {what}{told}", hint=_CHECK_INDEX)
     listed = _VERSIONS.search(output)
-    if listed is None:
+    if listed is None or what.partition("==")[2] in listed[1].split(", "):
         return Unassessed(f"pip could not fetch {what}: {_last_error(output)}", hint=_CHECK_INDEX)
     if listed[1] == "none":
         return Unassessed(f"the package index that pip is configured for has nothing like {what}", hint=_CHECK_INDEX)
@@ -50,12 +52,7 @@ def explain(output: str, what: str) -> KvdoctorError:
     return BadRequest(f"the package index has no wheel of {what} for this kind of machine", hint=f"The newest it has: {shown}.")
 
 
-def _reason(output: str) -> str:
-    found = _REASON.findall(output)
-    return f" ({(found[-1][0] or found[-1][1]).strip()})" if found else ""
-
-
 def _last_error(output: str) -> str:
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    errors = [line for line in lines if line.startswith("ERROR:")] or lines[-1:]
+    errors = [line for line in lines if line.startswith("ERROR:") or "has inconsistent " in line] or lines[-1:]
     return errors[-1].removeprefix("ERROR:").strip() if errors else "it said nothing"

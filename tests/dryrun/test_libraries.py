@@ -45,7 +45,7 @@ CAPABILITIES = (80, 89, 90, 100, 103, 110, 120, 121)
 ANSWERS = {
     "cutlass_scaled_mm_supports_fp8": [False, True, True, True, True, True, True, True],
     "cutlass_scaled_mm_supports_block_fp8": [False, False, True, True, True, True, True, True],
-    "cutlass_group_gemm_supported": [False, False, True, True, True, True, False, False],
+    "cutlass_group_gemm_supported": [False, False, True, True, True, False, False, False],
     "cutlass_scaled_mm_supports_fp4": [False, False, False, True, True, True, True, True],
     "mxfp4_experts_quant_supported": [False, False, False, True, True, True, False, False],
 }

@@ -5,6 +5,7 @@ import io
 import os
 import threading
 import time
+import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ VLLM = "9.9.9"
 
 def wheel(name: str = "vllm", version: str = VLLM, *, requires: tuple[str, ...] = (), files: dict[str, bytes] | None = None) -> bytes:
     """Make a wheel: the package with its version, what else is given, and metadata."""
-    metadata = "".join(["Metadata-Version: 2.1\n", f"Name: {name}\nVersion: {version}\n", *(f"Requires-Dist: {line}\n" for line in requires)])
+    metadata = "".join(
+        ["Metadata-Version: 2.1\n", f"Name: {name}\nVersion: {version}\n", *(f"Requires-Dist: {line}\n" for line in requires)]
+    )
     package, info = name.replace("-", "_"), f"{name.replace('-', '_')}-{version}.dist-info"
     members = {
         f"{package}/__init__.py": f"__version__ = {version!r}\n".encode(),
@@ -34,6 +37,16 @@ def archive(members: dict[str, bytes]) -> bytes:
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
         for name, content in members.items():
             file.writestr(name, content)
+    return buffer.getvalue()
+
+
+def with_members(content: bytes, *members: tuple[zipfile.ZipInfo | str, bytes]) -> bytes:
+    """Add members to a wheel, however they are called."""
+    buffer = io.BytesIO(content)
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "a", zipfile.ZIP_DEFLATED) as file:
+        warnings.simplefilter("ignore")  # zipfile's own warning of a name that is there twice
+        for member, data in members:
+            file.writestr(member, data)
     return buffer.getvalue()
 
 
@@ -68,7 +81,7 @@ class PackageIndex:
         """Offer a wheel, with its sha256, with another one, or with none."""
         digest = hashlib.sha256(content).hexdigest()
         (self.root / "files" / file).write_bytes(content)
-        page = self.root / "simple" / file.split("-")[0].replace("_", "-") / "index.html"
+        page = self.root / "simple" / file.partition("-")[0].replace("_", "-") / "index.html"
         page.parent.mkdir(exist_ok=True)
         fragment = "" if sha256 is None else f"#sha256={digest if sha256 == 'true' else sha256}"
         before = page.read_text() if page.exists() else ""

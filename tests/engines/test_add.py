@@ -99,7 +99,7 @@ def test_the_one_used_longest_ago_makes_room_and_that_is_said(kvdoctor: Run, ind
     kvdoctor("engines", "add", "9.9.7", "9.9.8", KVDOCTOR_ENGINES_LIMIT="1500K")
     kvdoctor("engines", "add", "9.9.7")  # used again
     result = kvdoctor("engines", "add", "9.9.9", KVDOCTOR_ENGINES_LIMIT="1500K")
-    assert "kvdoctor: note: vLLM 9.9.8 was removed from the engine cache, to keep it under 0.00143 GiB" in result.stderr.splitlines()
+    assert "kvdoctor: note: vLLM 9.9.8 was removed from the engine cache, to keep it under 1 MiB" in result.stderr.splitlines()
     assert sorted(entry.name for entry in engines.iterdir()) == [".lock", "vllm-9.9.7", "vllm-9.9.9"]
 
 
@@ -113,5 +113,3 @@ def test_a_wheel_of_a_local_folder_needs_no_index_hash(kvdoctor: Run, index: Pac
     result = kvdoctor("engines", "add", "9.9.9", PIP_NO_INDEX="1", PIP_FIND_LINKS=str(index.root / "files"))
     assert result.returncode == 0, result.stderr
     assert json.loads((engines / "vllm-9.9.9/manifest.json").read_text())["vllm"]["index_hash"] is False
-
-

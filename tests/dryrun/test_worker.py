@@ -1,0 +1,283 @@
+"""The worker with vLLM in it: what it starts, ends, keeps apart and leaves alone."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kvdoctor.diagnosis import diagnose
+from kvdoctor.engines.worker import Worker
+from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
+from kvdoctor.plan import Plan
+from tests.launches import GIB, ROOT, SAMPLES, TIMEOUT_SECONDS, Launches, children_of, is_running, launch_request
+
+BUILDING = "building the model"
+
+
+@dataclass
+class Stopped:
+    """The child of a request, stopped at a step: it stays there until it is ended or woken."""
+
+    worker: Worker
+    at: str
+    pid: int = 0
+
+    def __call__(self, step: str) -> None:
+        """Hear the worker's steps."""
+        if step == self.at:
+            (self.pid,) = children_of(self.worker._process.pid)
+            os.kill(self.pid, signal.SIGSTOP)
+
+
+def wait_until(condition: Callable[[], bool]) -> bool:
+    ends = time.monotonic() + 20
+    while not condition() and time.monotonic() < ends:
+        time.sleep(0.02)
+    return condition()
+
+
+@pytest.fixture
+def idle(launches: Launches) -> Worker:
+    """The shared worker, prepared for its GPU (which takes its own time) and with no request under way."""
+    worker = launches.worker()
+    worker.plan(launch_request("qwen3-0.6b"), timeout_seconds=TIMEOUT_SECONDS)
+    assert wait_until(lambda: children_of(worker._process.pid) == [])
+    return worker
+
+
+def layers_of(answer: Plan | KvdoctorError) -> list[int]:
+    assert isinstance(answer, Plan)
+    return [len(group.layers) for group in answer.groups]
+
+
+def test_a_request_that_takes_too_long_is_ended_and_its_step_told(idle: Worker) -> None:
+    child = Stopped(idle, at=BUILDING)
+    with pytest.raises(Unassessed) as caught:
+        idle.plan(launch_request("qwen3-0.6b"), timeout_seconds=3, on_step=child)
+    assert caught.value.message == "no answer within 3 s; it was at 'building the model'"
+    assert caught.value.hint == "Give it longer with --timeout SECONDS."
+    assert not is_running(child.pid)
+
+
+@pytest.mark.parametrize(
+    ("number", "error", "hint"),
+    [(signal.SIGKILL, Unassessed, "The machine was probably out of memory"), (signal.SIGSEGV, Bug, "Please report this")],
+)
+def test_a_child_that_dies_is_a_failure_with_its_step(
+    idle: Worker, number: signal.Signals, error: type[Exception], hint: str
+) -> None:
+    def end(step: str) -> None:
+        if step == BUILDING:
+            (pid,) = children_of(idle._process.pid)
+            os.kill(pid, number)
+
+    with pytest.raises(error) as caught:
+        # A large model, so that it is still at the step.
+        idle.plan(launch_request("deepseek-v4-flash"), timeout_seconds=TIMEOUT_SECONDS, on_step=end)
+    assert isinstance(caught.value, (Unassessed, Bug))
+    assert caught.value.message == f"the dry launch died at 'building the model' (signal {number.value})"
+    assert caught.value.hint.startswith(hint)
+
+
+def test_a_worker_serves_on_after_a_time_out(idle: Worker) -> None:
+    before = idle.plan(launch_request("llama-3.1-8b"), timeout_seconds=TIMEOUT_SECONDS)
+    assert wait_until(lambda: children_of(idle._process.pid) == [])
+    with pytest.raises(Unassessed):
+        idle.plan(launch_request("llama-3.1-8b"), timeout_seconds=3, on_step=Stopped(idle, at=BUILDING))
+    after = idle.plan(launch_request("llama-3.1-8b"), timeout_seconds=TIMEOUT_SECONDS)
+    assert (after.groups, after.num_blocks, after.checks) == (before.groups, before.num_blocks, before.checks)
+    assert wait_until(lambda: children_of(idle._process.pid) == [])
+
+
+def test_two_requests_under_way_get_their_own_answers(idle: Worker) -> None:
+    """The first is held at a step until the second is answered."""
+    answers: dict[int, Plan | KvdoctorError] = {}
+    held: list[int] = []
+
+    def hear(identity: int, step: str) -> None:
+        if (identity, step) == (first, BUILDING):
+            held.extend(children_of(idle._process.pid))
+            os.kill(held[0], signal.SIGSTOP)
+
+    def receive_until(condition: Callable[[], bool]) -> None:
+        while not condition():
+            assert select.select([idle], [], [], TIMEOUT_SECONDS)[0]
+            answers.update(idle.receive(hear))
+
+    first = idle.submit(launch_request("gpt-oss-20b", kv_cache_memory=40 * GIB), timeout_seconds=TIMEOUT_SECONDS)
+    receive_until(lambda: bool(held))
+    second = idle.submit(launch_request("llama-3.1-8b", kv_cache_memory=40 * GIB), timeout_seconds=TIMEOUT_SECONDS)
+    receive_until(lambda: second in answers)
+    assert first not in answers
+    os.kill(held[0], signal.SIGCONT)
+    receive_until(lambda: first in answers)
+    assert [layers_of(answers[identity]) for identity in (first, second)] == [[12, 12], [32]]
+
+
+def test_a_request_for_another_gpu_is_not_answered_for_this_one(idle: Worker) -> None:
+    with pytest.raises(Bug, match="this worker stands for h100-80g, not b200"):
+        idle.plan(launch_request("qwen3-0.6b", gpu="b200"), timeout_seconds=TIMEOUT_SECONDS)
+
+
+def test_one_request_leaves_nothing_to_the_next(launches: Launches) -> None:
+    """vLLM holds global state (process groups, layouts, caches by model): the same request gets the same plan whatever came between."""
+    worker = launches.worker()
+    requests = [
+        launch_request("deepseek-v3.2", ("--tensor-parallel-size", "8"), kv_cache_memory=40 * GIB),
+        launch_request("mimo-v2-flash", ("--tensor-parallel-size", "4"), kv_cache_memory=40 * GIB),
+        launch_request("qwen3-14b", ("--no-such-flag",)),
+    ]
+    plain = launch_request("gpt-oss-20b", kv_cache_memory=40 * GIB)
+    first = worker.plan(plain, timeout_seconds=TIMEOUT_SECONDS)
+    for request in requests[:2]:
+        assert worker.plan(request, timeout_seconds=TIMEOUT_SECONDS).refusal is None
+    with pytest.raises(BadRequest, match="unrecognized arguments: --no-such-flag"):
+        worker.plan(requests[2], timeout_seconds=TIMEOUT_SECONDS)
+    again = worker.plan(plain, timeout_seconds=TIMEOUT_SECONDS)
+    assert (again.groups, again.engine, again.checks, again.kv_cache_tokens) == (first.groups, first.engine, first.checks, first.kv_cache_tokens)
+
+
+def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:
+    steps: list[str] = []
+    launches.worker().plan(launch_request("qwen3-0.6b"), timeout_seconds=TIMEOUT_SECONDS, on_step=steps.append)
+    order = [
+        "reading the arguments",
+        "engine configuration",
+        BUILDING,
+        "KV-cache planning",
+        "kernel block sizes",
+        "CUDA-graph mode",
+        "context parallelism",
+        "KV-cache buffers",
+        "scheduler",
+        "smallest reusable prefix",
+    ]
+    assert [step for step in steps if step != "importing vLLM"] == order
+
+
+CLIENT = """
+import sys, time
+from pathlib import Path
+from kvdoctor.engines.find import find_engine
+from kvdoctor.engines.worker import Worker
+from tests.launches import launch_request
+from tests.dryrun.test_worker import BUILDING, Stopped
+with Worker(find_engine(None), environment={}, network=False) as worker:
+    stop = Stopped(worker, at=BUILDING)
+    def hear(step):
+        stop(step)
+        if stop.pid:
+            print(worker._process.pid, stop.pid, flush=True)
+            time.sleep(240)
+    worker.plan(launch_request("qwen3-0.6b"), timeout_seconds=200, on_step=hear)
+"""
+
+
+def test_a_client_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
+    """Neither the worker, nor the child that was at a request: even one that is stopped."""
+    environment = os.environ | {"KVDOCTOR_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", CLIENT], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as client:
+        assert client.stdout is not None
+        pids = [int(word) for word in client.stdout.readline().split()]
+        running = [is_running(pid) for pid in pids]
+        client.kill()
+    assert running == [True, True]
+    assert wait_until(lambda: not any(map(is_running, pids)))
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """One run of the command line on a model that vLLM has much to say about, in a home of its own."""
+    home = tmp_path_factory.mktemp("home")
+    places = {"HOME": "user", "XDG_CACHE_HOME": "xdg-cache", "XDG_CONFIG_HOME": "xdg-config", "VLLM_CACHE_ROOT": "vllm-cache",
+              "VLLM_CONFIG_ROOT": "vllm-config", "HF_HOME": "hf", "TRITON_CACHE_DIR": "triton", "TORCHINDUCTOR_CACHE_DIR": "inductor",
+              "FLASHINFER_WORKSPACE_BASE": "flashinfer", "TMPDIR": "tmp", "KVDOCTOR_CACHE_DIR": "kvdoctor"}  # fmt: skip
+    for folder in places.values():
+        (home / folder).mkdir()
+    environment = os.environ | {name: str(home / folder) for name, folder in places.items()}
+    arguments = ["inspect", str(SAMPLES / "qwen3.5-0.8b"), "--format", "json", "--gpu", "h100-80g"]
+    result = subprocess.run(
+        [sys.executable, "-m", "kvdoctor", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240, check=False
+    )
+    return result, home
+
+
+def test_nothing_that_vllm_prints_reaches_the_streams_of_the_command(command: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    result, _ = command
+    assert (result.returncode, result.stderr) == (0, "")
+    report = json.loads(result.stdout)
+    assert report["verdict"] == "ok"
+    assert any("Setting attention block size to 576" in record["message"] for record in report["vllm_log"])
+
+
+def test_the_users_caches_and_temporary_files_are_left_alone(command: tuple[subprocess.CompletedProcess[str], Path]) -> None:
+    _, home = command
+    written = {path.relative_to(home).parts[0] for path in home.rglob("*") if path.is_file()}
+    assert written <= {"kvdoctor"}
+
+
+REMOTE_CONFIG = {
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 1,
+    "num_key_value_heads": 1,
+    "vocab_size": 128,
+    "max_position_embeddings": 1024,
+    "torch_dtype": "bfloat16",
+    "auto_map": {"AutoConfig": "configuration_remote.RemoteConfig"},
+}
+REMOTE_CODE = """
+from pathlib import Path
+from transformers import LlamaConfig
+Path({marker!r}).write_text("executed")
+class RemoteConfig(LlamaConfig):
+    model_type = {model_type!r}
+"""
+
+
+@dataclass
+class RemoteModel:
+    """A model whose folder holds Python code that leaves a marker when it runs."""
+
+    folder: Path
+    marker: Path
+
+
+@pytest.fixture(params=["of_its_own", "llama"])
+def remote_model(tmp_path: Path, request: pytest.FixtureRequest) -> RemoteModel:
+    folder, marker = tmp_path / "model", tmp_path / "marker"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(REMOTE_CONFIG | {"model_type": request.param}))
+    (folder / "configuration_remote.py").write_text(textwrap.dedent(REMOTE_CODE).format(marker=str(marker), model_type=request.param))
+    return RemoteModel(folder, marker)
+
+
+def test_code_of_a_model_never_runs_unasked(launches: Launches, remote_model: RemoteModel) -> None:
+    request = launch_request(remote_model.folder, kv_cache_memory=GIB)
+    plan = launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
+    assert not remote_model.marker.exists()
+    known = '"model_type": "llama"' in (remote_model.folder / "config.json").read_text()
+    # A type that transformers knows needs no code; any other ends in vLLM's refusal, with the advice to read the code and trust it.
+    assert (plan.refusal is None) is known
+    findings = [finding.rule for finding in diagnose(request, plan).findings]
+    assert ("KV108" in findings) is not known
+
+
+@pytest.mark.parametrize("by", ["option", "vllm's flag"])
+def test_code_of_a_model_runs_when_it_is_trusted(launches: Launches, remote_model: RemoteModel, by: str) -> None:
+    args = () if by == "option" else ("--trust-remote-code",)
+    request = launch_request(remote_model.folder, args, kv_cache_memory=GIB, trust_remote_code=by == "option")
+    plan = launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
+    assert remote_model.marker.read_text() == "executed"
+    assert (plan.refusal, [len(group.layers) for group in plan.groups]) == (None, [2])
