@@ -15,6 +15,7 @@ import pytest
 from kvdoctor.engines.find import find_engine
 from kvdoctor.engines.worker import Worker
 from kvdoctor.gpus import find_gpu
+from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.plan import Plan
 from kvdoctor.request import LaunchRequest, ModelReference
 
@@ -143,6 +144,14 @@ def _parent(pid: int) -> int | None:
     return int(stat.rpartition(")")[2].split()[1])
 
 
-def without_paths(text: str) -> str:
-    """``text`` with the checkout's own path taken out, wherever it lies."""
-    return text.replace(f"{ROOT}{os.sep}", "")
+def without_paths(plan: Plan) -> Plan:
+    """The plan as it would be in any checkout: vLLM's words may hold the path of this one."""
+
+    def shorten(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: shorten(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [shorten(item) for item in value]
+        return value.replace(f"{ROOT}{os.sep}", "") if isinstance(value, str) else value
+
+    return from_plain(Plan, shorten(to_plain(plan)))

@@ -4,7 +4,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from kvdoctor import __version__
-from kvdoctor.cli.compare_sides import Common, Own, make_job, with_folder
+from kvdoctor.cli.compare_sides import Common, Own, make_request, with_folder
 from kvdoctor.cli.console import progress_bar
 from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.command_line import parse_vllm_command
@@ -69,7 +69,7 @@ def _jobs(folder: ModelFolder, own: tuple[Own, Own], common: Common, engines: En
     if folder.broken is not None:
         raise folder.broken
     shared = with_folder(common, gpu=folder.gpu, args=folder.args, specs=folder.specs)
-    return [make_job(folder.model, side, shared, engines, owned) for side in own]
+    return [Job(engine=engines.find(side.vllm or common.vllm), request=make_request(folder.model, side, shared, owned)) for side in own]
 
 
 def _side_name(side: Own, common: Common) -> str:

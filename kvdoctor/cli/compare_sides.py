@@ -15,6 +15,7 @@ from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError
 from kvdoctor.gpus import DEFAULT_GPU
 from kvdoctor.json_file import read_json_object
+from kvdoctor.request import LaunchRequest
 
 _TWO = 2
 
@@ -69,10 +70,14 @@ def find_sides(texts: Sequence[str], own: tuple[Own, Own], common: Common, owned
         raise BadRequest(f"{before_text} is a saved report, and it is the only side", hint="Give AFTER: a model or another saved report.")
     if all(report is not None for report in reports):
         _refuse_options(common)
+    sides = [
+        _find_side(text, report, side, common, owned) for text, report, side in zip((before_text, after_text), reports, own, strict=True)
+    ]
+    # Engines last: a wrong request must not wait for a release to be fetched.
     engines = EngineFinder(offline=common.offline, quiet=common.quiet)
     before, after = (
-        _find_side(text, report, side, common=common, engines=engines, owned=owned)
-        for text, report, side in zip((before_text, after_text), reports, own, strict=True)
+        Job(engine=engines.find(side.vllm or common.vllm), request=found) if isinstance(found, LaunchRequest) else found
+        for found, side in zip(sides, own, strict=True)
     )
     return before, after
 
@@ -100,9 +105,9 @@ def plan_sides(sides: tuple[Side, Side], common: Common) -> tuple[Diagnosis, Dia
     return reports["before"], reports["after"]
 
 
-def make_job(model: str | None, side: Own, common: Common, engines: EngineFinder, owned: ExitStack) -> Job:
-    """Make the launch of one side to plan."""
-    request = owned.enter_context(
+def make_request(model: str | None, side: Own, common: Common, owned: ExitStack) -> LaunchRequest:
+    """Make the launch of one side."""
+    return owned.enter_context(
         launch_request(
             model=model,
             vllm_arguments=common.vllm_arguments,
@@ -116,7 +121,6 @@ def make_job(model: str | None, side: Own, common: Common, engines: EngineFinder
             note=lambda text: say_note(text, quiet=common.quiet),
         )
     )
-    return Job(engine=engines.find(side.vllm or common.vllm), request=request)
 
 
 def read_saved_report(text: str) -> Diagnosis | None:
@@ -136,10 +140,10 @@ def read_saved_report(text: str) -> Diagnosis | None:
     return read_report(data, what=text)
 
 
-def _find_side(text: str | None, report: Diagnosis | None, side: Own, *, common: Common, engines: EngineFinder, owned: ExitStack) -> Side:
+def _find_side(text: str | None, report: Diagnosis | None, side: Own, common: Common, owned: ExitStack) -> Diagnosis | LaunchRequest:
     if report is None:
         try:
-            return make_job(text, side, common, engines, owned)
+            return make_request(text, side, common, owned)
         except KvdoctorError as error:
             _raise_named(error, side.name)
     if side.given:

@@ -15,9 +15,7 @@ from kvdoctor.cli.version import installed
 _HEADINGS = ("version", "size", "source", "standing", "last used")
 _MIB = 2**20
 
-app = typer.Typer(
-    help="List, fetch and remove the vLLM releases that can answer (--vllm VERSION).", rich_markup_mode=None
-)
+app = typer.Typer(help="List, fetch and remove the vLLM releases that can answer (--vllm VERSION).", rich_markup_mode=None)
 
 Versions = Annotated[list[str], typer.Argument(metavar="VERSION...", help="Releases of vLLM, like 0.27.1.")]
 Details = Annotated[bool, typer.Option("--verbose", "-v", help="Show which installed packages are not as a release asks for.")]

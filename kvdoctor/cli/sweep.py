@@ -1,20 +1,18 @@
 """``kvdoctor sweep``: a grid of launches."""
 
-from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import Stopped, progress_bar, say
+from kvdoctor.cli.console import say
 from kvdoctor.cli.output import check_output, terminal, write_report
-from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, KvdoctorError
+from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED
 from kvdoctor.gpus import DEFAULT_GPU
 
 if TYPE_CHECKING:
-    from kvdoctor.engines.pool import Job, Outcome
-    from kvdoctor.sweep import Cell, Sweep, SweepRow
+    from kvdoctor.sweep import Sweep
 
 EPILOG = (
     "--vary NAME=VALUE,VALUE takes any of vLLM's arguments, and vllm, gpu or kv-cache-memory. A JSON value keeps its commas; on and off "
@@ -67,9 +65,9 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     """Plan every combination of the values that vary, a row each."""
     # Not at the top: `--help` must answer before these are read.
     from kvdoctor import __version__  # noqa: PLC0415
-    from kvdoctor.cli.planning import EngineFinder, open_pool, say_note  # noqa: PLC0415
+    from kvdoctor.cli.planning import say_note  # noqa: PLC0415
     from kvdoctor.cli.request import launch_request  # noqa: PLC0415
-    from kvdoctor.engines.pool import Job  # noqa: PLC0415
+    from kvdoctor.cli.sweep_grid import plan_grid  # noqa: PLC0415
     from kvdoctor.report import render_sweep  # noqa: PLC0415
     from kvdoctor.sweep import SCHEMA_VERSION, Sweep, make_grid, mark_best, parse_variations  # noqa: PLC0415
 
@@ -77,11 +75,16 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     vllm_arguments = tuple(context.obj or ())
     variations = parse_variations(vary or ())
     cells = make_grid(models or [None], variations, vllm_arguments)
-    engines = EngineFinder(offline=offline, quiet=quiet)
-    notes: dict[str, None] = {}
+    told: set[str] = set()
 
-    def make_job(cell: "Cell", owned: ExitStack) -> Job:
-        request = launch_request(
+    def note(text: str) -> None:  # every cell has the same to say
+        if text not in told:
+            told.add(text)
+            say_note(text, quiet=quiet)
+
+    planned = plan_grid(
+        cells,
+        request_of=lambda cell: launch_request(
             model=cell.model,
             vllm_arguments=vllm_arguments,
             more_arguments=cell.vllm_arguments,
@@ -91,47 +94,34 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
             specs=specs,
             trust_remote_code=trust_remote_code,
             offline=offline,
-            note=notes.setdefault,
-        )
-        return Job(engine=engines.find(cell.values.get("vllm", vllm)), request=owned.enter_context(request))
-
-    rows: dict[int, SweepRow] = {}
-    failures: list[KvdoctorError] = []
-    stopped = None
-    with ExitStack() as owned:
-        jobs = [make_job(cell, owned) for cell in cells]
-        for text in notes:
-            say_note(text, quiet=quiet)
-        try:
-            with (
-                progress_bar(len(jobs), quiet=quiet) as advance,
-                open_pool(jobs, timeout=timeout, verbose=verbose, quiet=quiet) as pool,
-            ):
-                for number, outcome in pool.outcomes():
-                    rows[number] = _row(cells[number], jobs[number], outcome)
-                    failures += [outcome] if isinstance(outcome, KvdoctorError) else []
-                    advance()
-        except Stopped as stop:
-            stopped = stop
-    if not rows and stopped is not None:
-        raise stopped
-    if len(failures) == len(cells) and len({error.message for error in failures}) == 1:
-        raise failures[0]  # nothing differs between the rows: it is the request that is wrong
+            note=note,
+        ),
+        vllm=vllm,
+        offline=offline,
+        timeout=timeout,
+        verbose=verbose,
+        quiet=quiet,
+    )
+    if planned.stopped is not None and not planned.rows:
+        raise planned.stopped
+    if len(planned.failures) == len(cells) and len({error.message for error in planned.failures}) == 1:
+        raise planned.failures[0]  # nothing differs between the rows: it is the request that is wrong
+    rows = [planned.rows[number] for number in sorted(planned.rows)]
     sweep = Sweep(
         schema_version=SCHEMA_VERSION,
         kvdoctor_version=__version__,
-        models=tuple(dict.fromkeys(row.model for row in rows.values())),
+        models=tuple(dict.fromkeys(row.model for row in rows)),
         vllm_args=vllm_arguments,
         varied={variation.name: variation.values for variation in variations},
         best_by=best.value,
         planned=len(cells),
-        rows=mark_best((rows[number] for number in sorted(rows)), best.value),
+        rows=mark_best(rows, best.value),
     )
     width, color = terminal(output)
     write_report(render_sweep(sweep, report_format.value, width=width, color=color), output)
-    if stopped is not None:
+    if planned.stopped is not None:
         say(f"kvdoctor: stopped: {len(rows)} of {len(cells)} launches are planned")
-        return 128 + stopped.number
+        return 128 + planned.stopped.number
     return exit_code_of(sweep)
 
 
@@ -140,10 +130,3 @@ def exit_code_of(sweep: "Sweep") -> int:
     if any(row.verdict == "unassessed" for row in sweep.rows):
         return EXIT_UNASSESSED
     return EXIT_OK if any(row.verdict in ("ok", "warning") for row in sweep.rows) else EXIT_FINDING
-
-
-def _row(cell: "Cell", job: "Job", outcome: "Outcome") -> "SweepRow":
-    from kvdoctor.diagnosis import diagnose  # noqa: PLC0415 - as above
-    from kvdoctor.sweep import read_row  # noqa: PLC0415
-
-    return read_row(cell, outcome if isinstance(outcome, KvdoctorError) else diagnose(job.request, outcome))

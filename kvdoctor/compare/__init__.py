@@ -37,7 +37,7 @@ def compare(before: Diagnosis, after: Diagnosis, limits: Limits = _NO_LIMITS) ->
         regressions=regressions,
         unchecked_limits=unchecked,
     )
-    return replace(made, verdict=comparison_line(before, after, changes, same=made.same))
+    return replace(made, verdict=comparison_line(before, after, made))
 
 
 def _side(diagnosis: Diagnosis) -> Side:
@@ -55,6 +55,7 @@ def _side(diagnosis: Diagnosis) -> Side:
         transformers_version=engine.transformers_version,
         source=engine.source,
         libraries=engine.libraries,
+        prefix_caching=diagnosis.layout.prefix_caching,
         verdict=diagnosis.verdict,
         summary=verdict_line(diagnosis),
         refusal=diagnosis.refusal,

@@ -40,6 +40,7 @@ class Side:
     transformers_version: str
     source: str
     libraries: str
+    prefix_caching: bool | None
     verdict: Verdict
     summary: str
     refusal: Refusal | None

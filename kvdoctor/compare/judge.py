@@ -1,37 +1,43 @@
 """The comparison in one line, and the limits held against it."""
 
 from kvdoctor.compare.figures import hash_block_size
-from kvdoctor.compare.interface import Change, Limits, Regression
+from kvdoctor.compare.interface import Comparison, Limits, Regression
 from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.rules.numbers import grouped, percent
 from kvdoctor.waste import empty_percent
 
 # A page is called padded from here on; vLLM's alignment leaves less than that in most hybrids.
 _WORTH_SAYING_PERCENT = 1.0
+_HASH = "layout.hash_block_size"
+LAUNCHES = ("ok", "warning")
 
 
-def comparison_line(before: Diagnosis, after: Diagnosis, changes: tuple[Change, ...], *, same: bool) -> str:
+def comparison_line(before: Diagnosis, after: Diagnosis, made: Comparison) -> str:
     """Say in one line how the after side ends, and what changed most."""
-    if same:
+    if made.same:
         return f"no difference: {verdict_line(after)}"
-    # A launch that was refused served nothing: of its figures only the hash block, which refusals are about, is worth a line.
-    told = headlines(changes) if launches(before) else headlines(tuple(made for made in changes if made.key == "layout.hash_block_size"))
-    parts = [_ending(before, after), *told]
+    parts = [_ending(before, after), *headlines(made)]
     padding = _padding(before, after)
     return "; ".join(parts + ([padding] if padding else []))
 
 
-def headlines(changes: tuple[Change, ...]) -> list[str]:
+def headlines(made: Comparison) -> list[str]:
     """Give the changes of the figures that a deployer looks at first."""
-    told = {made.key: made for made in changes if made.before is not None and made.after is not None}
+    sides = (made.before, made.after)
+    told = {change.key: change for change in made.changes if change.before is not None and change.after is not None}
+    if any(side.verdict not in LAUNCHES for side in sides):
+        # A launch that is refused serves nothing: of its figures only the hash block, which refusals are about, is worth a word.
+        told = {key: change for key, change in told.items() if key == _HASH}
     lines = []
-    for key, name in (("layout.scheduler_block_size", "block"), ("layout.hash_block_size", "hash block")):
-        if made := told.get(key):
-            lines.append(f"{name} {_number(made.before)} -> {_number(made.after)}")
-    if (made := told.get("layout.kv_cache_tokens")) and made.difference_percent is not None:
-        lines.append(f"tokens {made.difference_percent:+,.1f} %")
-    if (made := told.get("layout.max_concurrency")) and made.difference_percent is not None and "layout.kv_cache_tokens" not in told:
-        lines.append(f"concurrency {made.difference_percent:+,.1f} %")
+    if change := told.get("layout.prefix_caching"):
+        lines.append(f"prefix caching {'on' if change.after else 'off'}")
+    # Where nothing is cached by prefix, these sizes cut up nothing.
+    if all(side.prefix_caching is not False for side in sides):
+        for key, name in (("layout.scheduler_block_size", "block"), (_HASH, "hash block")):
+            if change := told.get(key):
+                lines.append(f"{name} {_number(change.before)} -> {_number(change.after)}")
+    if (change := told.get("layout.kv_cache_tokens")) and change.difference_percent is not None:
+        lines.append(f"tokens {change.difference_percent:+,.1f} %")
     return lines
 
 
@@ -39,7 +45,7 @@ def hold_limits(before: Diagnosis, after: Diagnosis, limits: Limits) -> tuple[tu
     """Give the limits that were passed, and those that could not be checked."""
     regressions: list[Regression] = []
     unchecked: list[str] = []
-    refused = " and ".join(name for name, side in (("before", before), ("after", after)) if not launches(side))
+    refused = " and ".join(name for name, side in (("before", before), ("after", after)) if side.verdict not in LAUNCHES)
     for limit, figure, allowed, old, new in (
         ("--max-token-loss", "tokens", limits.max_token_loss_percent, before.layout.kv_cache_tokens, after.layout.kv_cache_tokens),
         ("--max-hash-growth", "hash block", limits.max_hash_growth_percent, hash_block_size(before), hash_block_size(after)),
@@ -49,13 +55,12 @@ def hold_limits(before: Diagnosis, after: Diagnosis, limits: Limits) -> tuple[tu
             continue
         if refused:
             unchecked.append(f"{limit}: the {refused} side does not launch")
-            continue
-        if old is None or new is None:
-            sides = " and ".join(side for side, value in (("before", old), ("after", new)) if value is None)
-            unchecked.append(f"{limit}: the {figure} figure is not settled on the {sides} side")
-            continue
-        found = _worsened(figure, old, new)
-        if found > allowed:
+        elif figure == "hash block" and before.layout.prefix_caching is False:
+            unchecked.append(f"{limit}: prefix caching is off on the before side")
+        elif old is None or new is None:
+            unsettled = " and ".join(side for side, value in (("before", old), ("after", new)) if value is None)
+            unchecked.append(f"{limit}: the {figure} figure is not settled on the {unsettled} side")
+        elif (found := _worsened(figure, old, new)) > allowed:
             regressions.append(Regression(limit=limit, figure=figure, before=old, after=new, found=found, allowed=allowed))
     return tuple(regressions), tuple(unchecked)
 
@@ -68,24 +73,19 @@ def _worsened(figure: str, before: float, after: float) -> float:
 
 
 def _ending(before: Diagnosis, after: Diagnosis) -> str:
-    if launches(after):
-        return "both launch" if launches(before) else "after: launches"
+    if after.verdict in LAUNCHES:
+        return "both launch" if before.verdict in LAUNCHES else "after: launches"
     told = verdict_line(after)
     return f"both refused; after: {told}" if before.verdict == after.verdict == "refused" else f"after: {told}"
 
 
-def launches(diagnosis: Diagnosis) -> bool:
-    """Tell whether the launch was planned to its end."""
-    return diagnosis.verdict in ("ok", "warning")
-
-
 def _padding(before: Diagnosis, after: Diagnosis) -> str | None:
     """Name the after side's most padded page, where that is new or the before side did not launch."""
-    if not launches(after):
+    if after.verdict not in LAUNCHES:
         return None
     worst = max(after.layout.groups, key=lambda group: group.wasted_percent, default=None)
     old = max((group.wasted_percent for group in before.layout.groups), default=0.0)
-    if worst is None or (launches(before) and percent(old) == percent(worst.wasted_percent)):
+    if worst is None or (before.verdict in LAUNCHES and percent(old) == percent(worst.wasted_percent)):
         return None
     if worst.wasted_percent < _WORTH_SAYING_PERCENT:
         return "no page is padded" if old >= _WORTH_SAYING_PERCENT and not worst.wasted_bytes else None

@@ -33,14 +33,13 @@ def short(comparison: Comparison) -> str:
     if comparison.same:
         return "same"
     verdicts = (comparison.before.verdict, comparison.after.verdict)
+    parts = []
     if "refused" in verdicts and verdicts[0] != verdicts[1]:
-        parts = ["now refused" if verdicts[1] == "refused" else "now launches"]
-        parts += headlines(tuple(made for made in comparison.changes if made.key == "layout.hash_block_size"))
-    else:
-        parts = headlines(comparison.changes)
+        parts.append("now refused" if verdicts[1] == "refused" else "now launches")
+    parts += headlines(comparison)
     if comparison.groups.changes and not any(part.startswith(("block", "hash")) for part in parts):
         parts.append("groups")
-    told = ("layout.scheduler_block_size", "layout.hash_block_size", "layout.kv_cache_tokens", "group_blocks")
+    told = ("layout.prefix_caching", "layout.scheduler_block_size", "layout.hash_block_size", "layout.kv_cache_tokens", "group_blocks")
     # Figures that only one side has follow from a refusal, which is told.
     names = [made.name for made in comparison.changes if made.key not in told and made.before is not None and made.after is not None]
     if names:

@@ -48,8 +48,9 @@ def _less_mm_reserve(given: int, config: Any) -> int:
 def _allowance(config: Any) -> tuple[int, str]:
     """Bytes kept back for everything but weights and KV cache, and how they were counted. kvdoctor's estimate, not vLLM's.
 
-    One batch's widest activations, the sampler's logits in two precisions, and a fixed part. Set against the boots whose
-    GPU and budget are public, it comes within 2 GiB of what vLLM measured.
+    One batch's widest activations, the sampler's logits in two precisions, and a fixed part. Set against four public boots, the
+    budget came out 0.1 GiB (Llama-3.1-8B, A100), 0.1 GiB (Qwen3-14B, L40S), 0.7 GiB (Qwen3.5-0.8B, H100) and 2.8 GiB (a 27B hybrid
+    with a vision tower, RTX PRO 6000) above what vLLM measured.
     """
     model, scheduler = config.model_config, config.scheduler_config
     hidden = model.get_hidden_size()

@@ -94,7 +94,7 @@ def _libraries_load() -> bool:
 
 
 def _inspect_in_process() -> None:
-    """Have the registry inspect model classes here: by itself it does in a fresh process, where none of the stand-ins are (every release)."""
+    """Have the registry inspect model classes here: by itself it asks a fresh process, which has none of the stand-ins."""
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda inspect: inspect()

@@ -2,13 +2,13 @@
 
 import importlib.metadata
 import importlib.util
-import re
 import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 from kvdoctor.engines import releases
+from kvdoctor.engines.checkout import find_checkout
 from kvdoctor.engines.fetch import as_engine, fetch_release
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Store
@@ -38,7 +38,7 @@ def find_engine(
         return as_engine(fetch_release(text, Store(), offline=offline, on_step=on_step or _ignore, note=note or _ignore))
     folder = Path(text).expanduser()
     if folder.is_dir():
-        return _checkout(folder.absolute())
+        return find_checkout(folder.absolute(), hint=_FORMS)
     raise BadRequest(f"engine {text!r} is neither a release nor a directory that is there", hint=_FORMS)
 
 
@@ -65,22 +65,6 @@ def _installed_version() -> str:
     if not version:
         raise Unassessed("the vLLM beside kvdoctor has no package metadata to tell its version", hint=f"Install it with pip: {_INSTALL}")
     return version
-
-
-def _checkout(folder: Path) -> Engine:
-    if not (folder / "vllm/__init__.py").is_file():
-        raise BadRequest(f"engine {folder} has no vllm/__init__.py in it", hint=_FORMS)
-    # Written by vLLM's build; a checkout that was never built has none, and the worker says what it calls itself.
-    try:
-        written = (folder / "vllm/_version.py").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        written = ""
-    version = re.search(r"^(?:__version__ = )?version = ['\"]([^'\"]+)", written, re.MULTILINE)
-    built = any((folder / "vllm").glob("*.so"))
-    notes = () if built else (f"the checkout {folder} has no compiled libraries: backends that need one count as absent",)
-    return Engine(
-        python=sys.executable, source=f"checkout {folder}", vllm_version=version[1] if version else None, notes=notes, path=(str(folder),)
-    )
 
 
 def _interpreter(path: str) -> Engine:

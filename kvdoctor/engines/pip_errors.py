@@ -21,13 +21,24 @@ _CAUSES = (
     ),
     (("no such option",), "this pip is too old to fetch engines", "Update it: python -m pip install -U pip"),
     (
-        ("IncompleteRead", "Connection broken", "ProtocolError", "ReadTimeoutError", "Connection reset", "RemoteDisconnected"),
+        (
+            "incomplete-download",
+            "IncompleteRead",
+            "Connection broken",
+            "ProtocolError",
+            "ReadTimeoutError",
+            "Connection reset",
+            "RemoteDisconnected",
+        ),
         "the download of {what} was cut",
         _AGAIN,
     ),
 )
 # An index that does not know a package answers 404: that is no failure.
-_UNREACHABLE = re.compile(r"Could not fetch URL \S+: (?!404 )(.*)|HTTP error ([45][0-9]{2} [^\n]*)|Max retries exceeded with url: (.*)")
+_UNREACHABLE = re.compile(
+    r"Could not fetch URL \S+: (?!404 )(.*)|HTTP error ([45][0-9]{2} [^\n]*)|Max retries exceeded with url: (.*)"
+    r"|(?:connection-failed|connection-timeout|proxy-connection-failed|ssl-verification-failed)[^\n]*\n(?:.*\n){0,3}"
+)
 _REASON = re.compile(r"\[Errno -?[0-9]+\] [A-Z][A-Za-z ]+|[45][0-9]{2} (?:Client|Server) Error: [A-Za-z ]+")
 _VERSIONS = re.compile(r"Could not find a version that satisfies the requirement .*\(from versions: (.*)\)")
 _SHOWN_VERSIONS = 8
@@ -35,20 +46,25 @@ _SHOWN_VERSIONS = 8
 
 def explain(output: str, what: str) -> KvdoctorError:
     """Give the error that pip's ``output`` amounts to; ``what`` was asked for."""
-    for marks, message, hint in _CAUSES:
-        if any(mark in output for mark in marks):
-            return Unassessed(message.format(what=what), hint=hint)
+    listed = _VERSIONS.search(output)
     unreachable = _UNREACHABLE.search(output)
+    if listed is None:
+        for marks, message, hint in _CAUSES:
+            if any(mark in output for mark in marks):
+                return Unassessed(message.format(what=what), hint=hint)
     if unreachable:
         reason = _REASON.search(unreachable[0])
         told = f" ({reason[0].rpartition('] ')[2].strip()})" if reason else ""
         return Unassessed(f"the package index could not be reached for {what}{told}", hint=_CHECK_INDEX)
-    listed = _VERSIONS.search(output)
     if listed is None or what.partition("==")[2] in listed[1].split(", "):
         return Unassessed(f"pip could not fetch {what}: {_last_error(output)}", hint=_CHECK_INDEX)
-    if listed[1] == "none":
+    return _missing(what, listed[1])
+
+
+def _missing(what: str, listed: str) -> KvdoctorError:
+    if listed == "none":
         return Unassessed(f"the package index that pip is configured for has nothing like {what}", hint=_CHECK_INDEX)
-    shown = ", ".join(listed[1].split(", ")[-_SHOWN_VERSIONS:])
+    shown = ", ".join(listed.split(", ")[-_SHOWN_VERSIONS:])
     return BadRequest(f"the package index has no wheel of {what} for this kind of machine", hint=f"The newest it has: {shown}.")
 
 

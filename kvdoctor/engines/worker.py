@@ -20,6 +20,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kvdoctor.engines.cache import cache_directory
+from kvdoctor.engines.checkout import lay_links
 from kvdoctor.engines.environment import worker_environment
 from kvdoctor.engines.interface import Engine
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
@@ -123,10 +124,10 @@ class Worker:
         self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         environment = worker_environment(os.environ, given=self._given, cache=cache, scratch=Path(scratch), network=self._network)
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
-        start = Path(__file__).with_name("start_worker.py")
+        start, path = Path(__file__).with_name("start_worker.py"), json.dumps(self._import_path(Path(scratch)))
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
-                [self.engine.python, "-P", str(start), str(os.getpid()), json.dumps(self.engine.path), WORKER_MODULE],
+                [self.engine.python, "-P", str(start), str(os.getpid()), path, WORKER_MODULE],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._log,
@@ -140,6 +141,13 @@ class Worker:
         self._selector = self._owned.enter_context(selectors.DefaultSelector())
         self._input, self._output = _pipe(self._process.stdin), _pipe(self._process.stdout)
         self._selector.register(self._output, selectors.EVENT_READ)
+
+    def _import_path(self, scratch: Path) -> tuple[str, ...]:
+        if self.engine.built_like is None:
+            return self.engine.path
+        folder = scratch / "checkout"
+        lay_links(Path(self.engine.path[0]) / "vllm", Path(self.engine.built_like), folder / "vllm")
+        return (str(folder),)
 
     def _end(self) -> None:
         """End the worker, and with it the children it forked, and reap it."""

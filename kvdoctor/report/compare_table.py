@@ -1,11 +1,9 @@
 """A comparison for a terminal."""
 
-from rich.style import Style
-from rich.table import Table
 from rich.text import Text
 
-from kvdoctor.compare.interface import Comparison, FindingChange
-from kvdoctor.compare.many import ManyComparison, short
+from kvdoctor.compare.interface import Comparison, FindingChange, Side
+from kvdoctor.compare.many import ManyComparison, ModelComparison, short
 from kvdoctor.report.compare_sections import (
     change_rows,
     finding_note,
@@ -16,11 +14,10 @@ from kvdoctor.report.compare_sections import (
     title,
     unchanged_line,
 )
-from kvdoctor.report.page import HEAD_LINE, SEVERITY_STYLES, VERDICT_STYLES, Page
+from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
 from kvdoctor.report.untrusted import one_line, visible
 
 _BAD = "bold red"
-_COLUMNS = ("before", "after", "difference")
 
 
 def render_comparison_table(comparison: Comparison, *, width: int, color: bool) -> str:
@@ -35,20 +32,13 @@ def render_many_table(many: ManyComparison, *, width: int, color: bool) -> str:
     page = Page(width=width, color=color)
     page.title(one_line(f"{many.before} -> {many.after}"))
     page.blank()
-    table = _table()
-    for heading in ("model", "before", "after"):
-        table.add_column(heading, no_wrap=True)
-    table.add_column("what changed", overflow="fold")
-    for model in many.models:
-        made = model.comparison
-        if made is None:
-            table.add_row(
-                Text(one_line(model.name)), Text("-"), Text("-"), Text(f"not assessed: {one_line(model.failure or '')}", style=_BAD)
-            )
-        else:
-            sides = [Text(side.verdict, style=VERDICT_STYLES[side.verdict]) for side in (made.before, made.after)]
-            table.add_row(Text(one_line(model.name)), *sides, Text(one_line(short(made)), style="dim" if made.same else ""))
-    page.put(table)
+    table = Columns()
+    table.add("model", [Text(one_line(model.name)) for model in many.models])
+    made = [model.comparison for model in many.models]
+    table.add("before", [Text("-") if comparison is None else _verdict(comparison.before) for comparison in made])
+    table.add("after", [Text("-") if comparison is None else _verdict(comparison.after) for comparison in made])
+    table.add("what changed", [_what_changed(model) for model in many.models], fold=True)
+    page.put(table.table())
     for model in many.models:
         if model.comparison is not None and not model.comparison.same:
             page.blank()
@@ -85,14 +75,13 @@ def _put_changes(page: Page, comparison: Comparison) -> None:
     rows = change_rows(comparison)
     if not rows:
         return
-    table = _table()
-    table.add_column("what changed", no_wrap=True)
-    for heading in _COLUMNS:
-        table.add_column(heading, justify="right", no_wrap=heading == "difference")
-    for row in rows:
-        label = Text("  " * row.depth + one_line(row.label), style="bold blue" if row.depth == 0 else "")
-        table.add_row(label, *(Text(one_line(cell)) for cell in (row.before, row.after, row.difference)))
-    page.put(table)
+    table = Columns()
+    labels = [("  " * row.depth + one_line(row.label), "bold blue" if row.depth == 0 else "") for row in rows]
+    table.add("what changed", [Text(text, style=style) for text, style in labels])
+    table.add("before", [Text(one_line(row.before)) for row in rows], justify="right", fold=True)
+    table.add("after", [Text(one_line(row.after)) for row in rows], justify="right", fold=True)
+    table.add("difference", [Text(one_line(row.difference)) for row in rows], justify="right")
+    page.put(table.table())
 
 
 def _put_finding(page: Page, made: FindingChange) -> None:
@@ -127,5 +116,11 @@ def _put_judgement(page: Page, comparison: Comparison) -> None:
     page.put(Text(one_line(comparison.verdict), style=_BAD if worse else VERDICT_STYLES[comparison.after.verdict]))
 
 
-def _table() -> Table:
-    return Table(box=HEAD_LINE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style=Style(dim=True))
+def _verdict(side: Side) -> Text:
+    return Text(side.verdict, style=VERDICT_STYLES[side.verdict])
+
+
+def _what_changed(model: ModelComparison) -> Text:
+    if model.comparison is None:
+        return Text(f"not assessed: {one_line(model.failure or '')}", style=_BAD)
+    return Text(one_line(short(model.comparison)), style="dim" if model.comparison.same else "")

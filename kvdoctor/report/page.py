@@ -4,11 +4,14 @@ Everything that holds a number keeps it whole: a part that is wider than the ter
 """
 
 import io
+from collections.abc import Sequence
+from typing import Literal
 
 from rich.box import Box
 from rich.console import Console, RenderableType
 from rich.measure import Measurement
 from rich.padding import Padding
+from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
@@ -83,3 +86,24 @@ class Page:
         for label, value in rows:
             grid.add_row(Text(label), Text(value))
         self.put(grid, indent=2)
+
+
+class Columns:
+    """Collects a table column by column, so that each can be made as wide as what must stay whole in it."""
+
+    def __init__(self) -> None:
+        self._table = Table(box=HEAD_LINE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style=Style(dim=True))
+        self._cells: list[Sequence[Text]] = []
+
+    def add(self, heading: str, cells: Sequence[Text], *, justify: Literal["left", "right"] = "left", fold: bool = False) -> None:
+        """Add a column. With ``fold`` its cells may break at spaces; without, each stays on its line."""
+        texts = [heading, *(cell.plain for cell in cells)]
+        whole = texts if not fold else [word for text in texts for word in text.split()]
+        self._table.add_column(Text(heading), justify=justify, no_wrap=not fold, min_width=max(map(len, whole), default=0))
+        self._cells.append(cells)
+
+    def table(self) -> Table:
+        """Give the table."""
+        for row in zip(*self._cells, strict=True):
+            self._table.add_row(*row)
+        return self._table

@@ -1,6 +1,6 @@
-"""Where a dry launch could differ from a boot on a GPU, and must not. Found by reading vLLM's source and replacing wrong answers one by one.
+"""Where a dry launch could differ from a boot on a GPU, and must not.
 
-W1 to W13 are the numbers of the wrong answers that the first, hand-made dry launch gave.
+W1 to W13 number the wrong answers that a first, hand-made dry launch gave, found by reading vLLM's source.
 """
 
 import socket
@@ -227,7 +227,7 @@ def proxy() -> Iterator[tuple[str, list[tuple[str, int]]]]:
 def test_w3_no_network_is_touched_even_where_vllm_asks_for_it(tmp_path: Path, proxy: tuple[str, list[tuple[str, int]]]) -> None:
     """Told that no kernels are installed, vLLM asks an artifact server on Blackwell, and gets the answer of a machine without network."""
     address, callers = proxy
-    variables = {name: address for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy")}
+    variables = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "http_proxy", "https_proxy", "all_proxy"), address)
     given = {"VLLM_HAS_FLASHINFER_CUBIN": "0"}
     request = launch_request("gpt-oss-20b", SHORT, gpu="b200", kv_cache_memory=40 * GIB, environment=given)
     with new_worker(cache=tmp_path, variables=variables | {"NO_PROXY": "", "no_proxy": ""}, given=given) as worker:

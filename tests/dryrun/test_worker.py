@@ -9,7 +9,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -72,9 +72,7 @@ def test_a_request_that_takes_too_long_is_ended_and_its_step_told(idle: Worker) 
     ("number", "error", "hint"),
     [(signal.SIGKILL, Unassessed, "The machine was probably out of memory"), (signal.SIGSEGV, Bug, "Please report this")],
 )
-def test_a_child_that_dies_is_a_failure_with_its_step(
-    idle: Worker, number: signal.Signals, error: type[Exception], hint: str
-) -> None:
+def test_a_child_that_dies_is_a_failure_with_its_step(idle: Worker, number: signal.Signals, error: type[Exception], hint: str) -> None:
     def end(step: str) -> None:
         if step == BUILDING:
             (pid,) = children_of(idle._process.pid)
@@ -143,7 +141,7 @@ def test_one_request_leaves_nothing_to_the_next(launches: Launches) -> None:
     with pytest.raises(BadRequest, match="unrecognized arguments: --no-such-flag"):
         worker.plan(requests[2], timeout_seconds=TIMEOUT_SECONDS)
     again = worker.plan(plain, timeout_seconds=TIMEOUT_SECONDS)
-    assert (again.groups, again.engine, again.checks, again.kv_cache_tokens) == (first.groups, first.engine, first.checks, first.kv_cache_tokens)
+    assert replace(again, vllm_log=()) == replace(first, vllm_log=())  # the log tells how long steps took
 
 
 def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:

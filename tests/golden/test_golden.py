@@ -1,4 +1,4 @@
-"""The report of every sample, as it was last reviewed. ``pytest tests/golden --update-golden`` writes them anew, to be reviewed as a diff."""
+"""The report of every sample, as last reviewed. ``pytest tests/golden --update-golden`` writes them anew, to be read as a diff."""
 
 import difflib
 from pathlib import Path
@@ -14,9 +14,7 @@ WIDTH = 100
 
 
 @pytest.mark.parametrize("sample", launched_samples())
-def test_the_report_of_a_sample_is_the_one_that_was_reviewed(
-    sample: str, request: pytest.FixtureRequest, launches: Launches
-) -> None:
+def test_the_report_of_a_sample_is_the_one_that_was_reviewed(sample: str, request: pytest.FixtureRequest, launches: Launches) -> None:
     report = sample_report(launches, sample)
     golden = HERE / f"{sample}.txt"
     if request.config.getoption("--update-golden"):
@@ -36,5 +34,5 @@ def sample_report(launches: Launches, sample: str) -> str:
     launch = sample_launch(sample)
     args = tuple(launch["args"])
     plan = launches.plan(sample, args, gpu=launch["gpu"])
-    diagnosis = diagnose(launch_request(sample, args, gpu=launch["gpu"]), plan)
-    return without_paths(FORMATS["table"](diagnosis, width=WIDTH, color=False))
+    diagnosis = diagnose(launch_request(sample, args, gpu=launch["gpu"]), without_paths(plan))
+    return FORMATS["table"](diagnosis, width=WIDTH, color=False)

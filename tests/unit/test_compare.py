@@ -67,8 +67,8 @@ def test_a_report_compared_with_itself_has_no_difference() -> None:
 def test_only_what_changed_is_told_and_the_rest_is_counted() -> None:
     made = compared(with_figures(), with_figures(kv_cache_tokens=12_000, max_concurrency=0.5))
     assert told(made) == {"layout.kv_cache_tokens": (16_000, 12_000, -4_000), "layout.max_concurrency": (1.95, 0.5, -1.45)}
-    assert [change.difference_percent for change in made.changes][0] == -25.0
-    assert made.unchanged == 30
+    assert made.changes[0].difference_percent == -25.0
+    assert made.unchanged == 37
     assert made.verdict == "both launch; tokens -25.0 %"
 
 
@@ -172,7 +172,9 @@ class TestLimits:
 
 
 class TestReasons:
-    BLOCK = LogRecord(level="INFO", message="Setting attention block size to 576 tokens to ensure that attention page size is >= mamba page size.")
+    BLOCK = LogRecord(
+        level="INFO", message="Setting attention block size to 576 tokens to ensure that attention page size is >= mamba page size."
+    )
 
     def test_a_line_of_vllms_log_that_one_side_has_is_quoted_for_what_changed(self) -> None:
         before, after = plans.llama(), dataclasses.replace(plans.qwen3_next(), vllm_log=(self.BLOCK,))
@@ -217,6 +219,15 @@ class TestReasons:
         given = ("--max-num-batched-tokens", "1")
         assert self.moved(given, given) == []
         assert self.moved((), ("--config", "serve.yaml")) == []
+
+
+def test_where_nothing_is_cached_by_prefix_block_sizes_are_no_headline() -> None:
+    off = dataclasses.replace(plans.plan(*plans.llama().groups, launch={"prefix_caching": False}), hash_block_size=8192)
+    made = compared(plans.llama(), off, Limits(max_hash_growth_percent=0))
+    assert made.verdict == "both launch; prefix caching off"
+    assert [regression.limit for regression in made.regressions] == ["--max-hash-growth"]
+    back = compared(off, plans.llama(), Limits(max_hash_growth_percent=0))
+    assert back.unchecked_limits == ("--max-hash-growth: prefix caching is off on the before side",)
 
 
 def test_the_empty_share_counts_padding_and_idle_room_by_the_blocks_that_a_request_holds() -> None:

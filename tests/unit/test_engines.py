@@ -30,16 +30,23 @@ def test_the_installed_engine_is_this_interpreters(monkeypatch: pytest.MonkeyPat
     assert (engine.python, engine.source, engine.vllm_version, engine.notes) == (sys.executable, "installed", "0.33.0", ())
 
 
-@pytest.mark.parametrize("version", ["0.33.1", "0.33.2.dev7+gabc", "0.33.0+cu129", "0.33.0rc1"])
-def test_builds_of_the_tested_release_are_taken_without_a_word(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+@pytest.mark.parametrize("version", ["0.27.1", "0.32.0", "0.33.1", "0.33.2.dev7+gabc", "0.33.0+cu129", "0.33.0rc1"])
+def test_builds_of_the_tested_releases_are_taken_without_a_word(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     install(monkeypatch, version)
     assert find_engine(None).notes == ()
 
 
-@pytest.mark.parametrize("version", ["0.32.0", "0.34.0", "1.0", "main"])
+@pytest.mark.parametrize("version", ["0.27.0", "0.24.0", "0.34.0", "1.0", "main"])
 def test_another_release_is_taken_with_a_note(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     install(monkeypatch, version)
-    assert find_engine(None).notes == (f"vLLM {version} is outside the releases kvdoctor was tested with (>=0.33, <0.34)",)
+    assert find_engine(None).notes == (f"vLLM {version} is outside the releases kvdoctor was tested with (0.27.1 to 0.33.0)",)
+
+
+@pytest.mark.parametrize("version", ["0.25.1", "0.26.0"])
+def test_a_release_before_the_window_is_taken_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    install(monkeypatch, version)
+    [note] = find_engine(None).notes
+    assert note == f"vLLM {version} is older than the releases kvdoctor supports (0.27.1 to 0.33.0): some models cannot be assessed with it"
 
 
 def test_without_vllm_the_next_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +64,7 @@ def test_another_interpreter_keeps_the_path_it_was_called_by(tmp_path: Path) -> 
     assert (engine.python, engine.source, engine.vllm_version) == (str(link), f"python:{link}", None)
 
 
-@pytest.mark.parametrize("text", ["python:", "python:/nope/python", "0.27.1", "latest", "/srv/vllm", "PYTHON:x"])
+@pytest.mark.parametrize("text", ["python:", "python:/nope/python", "0.27", "v0.27.1", "latest", "/nope/vllm", "/", "PYTHON:x"])
 def test_an_engine_that_is_not_there_is_refused(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
         find_engine(text)

@@ -10,7 +10,7 @@ import kvdoctor
 PACKAGE = Path(kvdoctor.__file__).parent
 FENCED = {"vllm", "torch", "transformers", "triton"}
 # Each stage may import those before it.
-STAGES = ("plan", "layout", "rules", "diagnosis", "report", "cli")
+STAGES = ("plan", "layout", "rules", "diagnosis", "compare", "sweep", "report", "cli")
 MODULES = sorted(path.relative_to(PACKAGE) for path in PACKAGE.rglob("*.py"))
 
 
