@@ -110,7 +110,7 @@ class FindingChange:
 class Reason:
     """What vLLM's log or the arguments say about a change. A ``log`` text is vLLM's own line, which ``side`` alone has.
 
-    ``about`` holds the keys of the changes; it is empty for a warning that is about none of them.
+    ``about`` holds the keys of the changes.
     """
 
     about: tuple[str, ...]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from kvdoctor.compare.figures import SETTINGS
 from kvdoctor.compare.interface import Comparison
 from kvdoctor.compare.judge import headlines
 
@@ -41,7 +42,9 @@ def short(comparison: Comparison) -> str:
         parts.append("groups")
     told = ("layout.prefix_caching", "layout.scheduler_block_size", "layout.hash_block_size", "layout.kv_cache_tokens", "group_blocks")
     # Figures that only one side has follow from a refusal, which is told.
-    names = [made.name for made in comparison.changes if made.key not in told and made.before is not None and made.after is not None]
+    changes = [made for made in comparison.changes if made.key not in told and made.before is not None and made.after is not None]
+    # Settings first: the other figures follow from them.
+    names = [made.name for made in sorted(changes, key=lambda made: made.section != SETTINGS)]
     if names:
         more = len(names) - _NAMED
         parts.append(", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else ""))

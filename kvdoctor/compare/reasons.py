@@ -1,6 +1,5 @@
 """Why something changed, where vLLM's log or the arguments say so; nothing is guessed."""
 
-import difflib
 import re
 from collections.abc import Iterable
 
@@ -49,8 +48,6 @@ _SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("engine.attention_backend_layers", ("--attention-backend", "--attention-config")),
     ("memory.gpu_memory_utilization", ("--gpu-memory-utilization",)),
 )
-_ALIKE = 0.8
-_LOUD = ("WARNING", "ERROR", "CRITICAL")
 
 
 def find_reasons(before: Diagnosis, after: Diagnosis, changes: Iterable[Change], *, groups_changed: bool) -> tuple[Reason, ...]:
@@ -58,7 +55,7 @@ def find_reasons(before: Diagnosis, after: Diagnosis, changes: Iterable[Change],
     changed = {made.key: made for made in changes}
     keys = {*changed, *((GROUPS,) if groups_changed else ())}
     quoted = [*_log_reasons("before", before, after, keys), *_log_reasons("after", after, before, keys)]
-    return (*_given(before, after, changed), *sorted(quoted, key=lambda reason: not reason.about))
+    return (*_given(before, after, changed), *quoted)
 
 
 def _log_reasons(side: Which, own: Diagnosis, other: Diagnosis, keys: set[str]) -> list[Reason]:
@@ -66,14 +63,9 @@ def _log_reasons(side: Which, own: Diagnosis, other: Diagnosis, keys: set[str]) 
     reasons: dict[str, Reason] = {}
     for record in own.vllm_log:
         about = _about(record, keys)
-        if record.message not in known and (about or (record.level in _LOUD and not _is_reworded(record.message, known))):
+        if about and record.message not in known:
             reasons.setdefault(record.message, Reason(about=about, side=side, source="log", text=record.message))
     return list(reasons.values())
-
-
-def _is_reworded(message: str, known: Iterable[str]) -> bool:
-    """Tell whether the other side says the same in nearly the same words: releases polish their messages."""
-    return bool(difflib.get_close_matches(message, list(known), n=1, cutoff=_ALIKE))
 
 
 def _about(record: LogRecord, keys: set[str]) -> tuple[str, ...]:

@@ -45,11 +45,12 @@ def prepare_for_device() -> None:
     import vllm._custom_ops
     import vllm.v1.worker.gpu.attn_utils  # noqa: F401
 
-    from kvdoctor.dryrun import extensions, model
+    from kvdoctor.dryrun import extensions, model, processor
 
     if not _State.loaded:
         extensions.install_operators()
     model.install()
+    processor.install()
     _inspect_in_process()
     _leave_deep_gemm_alone()
     for name in _SHARED_MODULES:

@@ -1,11 +1,12 @@
 """Whose fault an exception is: vLLM's verdict, a limit of the dry launch, or kvdoctor's own bug."""
 
+import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
 from kvdoctor.dryrun.device import StandInAsked
-from kvdoctor.errors import Bug, KvdoctorError, Unassessed
+from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 
 # How torch and CUDA say that there is no device, or that a meta tensor holds no data.
 _NO_DEVICE_WORDS = (
@@ -42,6 +43,8 @@ _NO_HUB_WORDS = (
     "temporary failure in name resolution",
     "a dry launch does not reach the network",
 )
+# vLLM goes on to list every architecture that it knows.
+_UNKNOWN_ARCHITECTURE = re.compile(r"Model architectures \[[^]]*\] are not supported for now")
 _HERE = str(Path(__file__).parent)
 
 
@@ -69,11 +72,18 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
     """Return when the exception is vLLM's own verdict on the launch; raise ours otherwise.
 
     Raises:
+        BadRequest: the config names a model that this vLLM does not have.
         Unassessed: a real GPU or a missing file would be needed.
         Bug: the exception comes from kvdoctor's own code.
     """
     if isinstance(error, KvdoctorError):
         raise error
+    unknown = _UNKNOWN_ARCHITECTURE.search(str(error))
+    if unknown is not None:
+        raise BadRequest(
+            f"vLLM does not know this model: {unknown[0]}",
+            hint="Check the config's architectures, or ask another release with --vllm.",
+        ) from error
     if needs_gpu(error):
         raise Unassessed(
             f"the dry launch could not go on at '{step}': {first_line(error)}",
@@ -101,6 +111,9 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
 
 def words_of(error: BaseException) -> str:
     """Give vLLM's words; for a bare ``assert`` the asserting line of its source, which is all that it says."""
+    if hasattr(error, "errors") and callable(error.errors):
+        # pydantic wraps what vLLM's validators raise in a frame of its own, with the input's repr and an address.
+        return "\n".join(str(part.get("ctx", {}).get("error") or f"{'.'.join(map(str, part['loc']))}: {part['msg']}") for part in error.errors())
     if str(error).strip():
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)

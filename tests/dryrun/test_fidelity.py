@@ -3,6 +3,7 @@
 W1 to W13 number the wrong answers that a first, hand-made dry launch gave, found by reading vLLM's source.
 """
 
+import json
 import socket
 import threading
 from collections import Counter
@@ -192,6 +193,26 @@ def test_a_gpu_that_no_backend_supports_is_vllms_refusal(launches: Launches) -> 
     assert plan.refusal is not None
     assert (plan.refusal.stage, plan.refusal.exception) == ("building the model", "ValueError")
     assert plan.refusal.message.startswith("No valid attention backend found for cuda")
+
+
+@pytest.mark.parametrize(("attends_both_ways", "backend"), [(None, "FLASH_ATTN"), ("vision", "TRITON_FLASH_ATTN")])
+def test_a_multimodal_model_without_its_tokenizer_is_not_planned_as_a_text_model(
+    launches: Launches, attends_both_ways: str | None, backend: str
+) -> None:
+    """A boot has the tokenizer, and picks a backend for images that attend both ways (as the larger Gemma 4 models have them)."""
+    overrides = json.dumps({"text_config": {"use_bidirectional_attention": attends_both_ways}})
+    plan = launches.plan("gemma-4-e4b", (*SHORT, "--hf-overrides", overrides), kv_cache_memory=40 * GIB)
+    assert plan.refusal is None
+    assert plan.engine.attention_backends == {backend: 24}
+    assert [record.message for record in plan.vllm_log if "text-only" in record.message] == []
+
+
+def test_a_multimodal_model_that_is_told_to_take_no_images_is_planned_as_a_text_model(launches: Launches) -> None:
+    overrides = json.dumps({"text_config": {"use_bidirectional_attention": "vision"}})
+    args = (*SHORT, "--hf-overrides", overrides, "--language-model-only")
+    plan = launches.plan("gemma-4-e4b", args, kv_cache_memory=40 * GIB)
+    assert plan.refusal is None
+    assert plan.engine.attention_backends == {"FLASH_ATTN": 24}
 
 
 def test_what_vllm_logs_is_part_of_the_plan(launches: Launches) -> None:

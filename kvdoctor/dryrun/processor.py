@@ -1,0 +1,33 @@
+"""A multimodal model whose tokenizer and processor are not beside its config: it stays a multimodal model.
+
+vLLM asks the model's class which modalities it takes, and makes a tokenizer for the question. Where that fails it plans the model
+text-only, with other attention backends; a boot has the files, and does not.
+"""
+
+from typing import Any
+
+from kvdoctor.dryrun.limits import lacks_file
+
+
+def install() -> None:
+    """Let vLLM ask without the files: no tokenizer is as good as the real one, and unknown limits are not zero."""
+    from vllm.config import ModelConfig
+    from vllm.multimodal import registry
+
+    registry.cached_tokenizer_from_config = _or_if_lacking(registry.cached_tokenizer_from_config, None)
+    # Moved to the model's configuration in 0.31.
+    for owner, name in ((ModelConfig, "_supports_multimodal_inputs"), (registry.MultiModalRegistry, "supports_multimodal_inputs")):
+        if hasattr(owner, name):
+            setattr(owner, name, _or_if_lacking(getattr(owner, name), True))  # noqa: FBT003 - the answer itself
+
+
+def _or_if_lacking(ask: Any, answer: Any) -> Any:
+    def asked(*arguments: Any, **options: Any) -> Any:
+        try:
+            return ask(*arguments, **options)
+        except Exception as error:
+            if lacks_file(error):
+                return answer
+            raise
+
+    return asked
