@@ -1,5 +1,6 @@
 """What a boot checks after the KV-cache plan, as far as it needs no GPU: kernel block sizes, graph modes, buffer views, the scheduler."""
 
+import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, ClassVar
@@ -38,6 +39,8 @@ def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> li
     from vllm.v1.worker.gpu import attn_utils
 
     config = stage.config
+    # As the runner does: layers that share another's cache join its group while buffers are bound, in the worker's own copy.
+    worker_config = copy.deepcopy(worker_config)
     config.cache_config.num_gpu_blocks = worker_config.num_blocks
     target_layers = {name for group in worker_config.kv_cache_groups for name in group.layer_names} - stage.draft_layers
     with set_current_vllm_config(config):

@@ -76,8 +76,6 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
         return ()
     backends = {name: backend for stage in settled.stages for name, backend in stage.backends.items()}
     draft_layers = {name for stage in settled.stages for name in stage.draft_layers}
-    # A layer that shares another's cache joins the group when buffers are bound; it has no spec, and takes no bytes.
-    own_cache = {name for stage in settled.stages for name in stage.specs}
     plans = []
     for index, group in enumerate(per_stage[0]):
         layers = [
@@ -85,7 +83,6 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
             for groups in per_stage
             for member in [groups[index]]
             for name in member.layer_names
-            if name in own_cache
         ]
         spec = _representative(group.kv_cache_spec)
         kernel = settled.kernel_block_sizes[index] if index < len(settled.kernel_block_sizes) else None
@@ -234,8 +231,7 @@ def _engine(settled: Settled) -> EngineFacts:
 
 
 def _launch(settled: Settled) -> LaunchFacts:
-    request, config = settled.request, settled.config
-    name = request.model.text if request.model is not None else "layer specs"
+    name, config = settled.model_name, settled.config
     if config is None:
         unsettled: dict[str, Any] = {field.name: None for field in dataclasses.fields(LaunchFacts)}
         return LaunchFacts(**unsettled | {"model": name})

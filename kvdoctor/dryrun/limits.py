@@ -68,7 +68,7 @@ def lacks_file(error: BaseException) -> bool:
     return any(_has_words(e, (*_MISSING_FILE_WORDS, *_NO_HUB_WORDS)) for e in chain(error))
 
 
-def raise_if_ours(error: Exception, *, step: str) -> None:
+def raise_if_ours(error: Exception, *, step: str, model: str) -> None:
     """Return when the exception is vLLM's own verdict on the launch; raise ours otherwise.
 
     Raises:
@@ -91,17 +91,17 @@ def raise_if_ours(error: Exception, *, step: str) -> None:
         ) from error
     if any(_has_words(e, _NO_HUB_WORDS) for e in chain(error)):
         raise Unassessed(
-            f"the model's files could not be had from the hub (at '{step}'): {first_line(error)}",
+            f"the files of {model} could not be had from the hub (at '{step}'): {first_line(error)}",
             hint="Check the network and the id, leave out --offline, or give a directory that holds the model's config.",
         ) from error
     if lacks_file(error):
         raise Unassessed(
-            f"the model needs a file that is not beside its config (at '{step}'): {first_line(error)}",
+            f"{model} needs a file that is not beside its config (at '{step}'): {first_line(error)}",
             hint="Give the whole model directory without its weights, or the hub id on a machine with network.",
         ) from error
     if isinstance(error, ImportError):
         raise Unassessed(
-            f"the model needs a package that is not installed here (at '{step}'): {first_line(error)}",
+            f"{model} needs a package that is not installed here (at '{step}'): {first_line(error)}",
             hint="Install it beside kvdoctor and try again.",
         ) from error
     frames = traceback.extract_tb(error.__traceback__)

@@ -53,6 +53,11 @@ class Settled:
     log: list[LogRecord] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
 
+    @property
+    def model_name(self) -> str:
+        """What the user called the model."""
+        return self.request.model.text if self.request.model is not None else "layer specs"
+
     @contextmanager
     def step(self, name: str) -> Iterator[None]:
         """Report ``name`` as the current step; vLLM's exceptions inside become :class:`Refused` with that name as the stage."""
@@ -64,7 +69,7 @@ class Settled:
         except Refused:
             raise
         except Exception as error:
-            raise_if_ours(error, step=name)
+            raise_if_ours(error, step=name, model=self.model_name)
             refusal = Refusal(stage=name, exception=type(error).__name__, message=words_of(error))
             self.checks.append(Check(name=name, outcome="refused", note=None))
             raise Refused(refusal) from error

@@ -6,7 +6,6 @@ import select
 import signal
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -38,8 +37,8 @@ class Stopped:
             os.kill(self.pid, signal.SIGSTOP)
 
 
-def wait_until(condition: Callable[[], bool]) -> bool:
-    ends = time.monotonic() + 20
+def wait_until(condition: Callable[[], bool], *, seconds: float = 20) -> bool:
+    ends = time.monotonic() + seconds
     while not condition() and time.monotonic() < ends:
         time.sleep(0.02)
     return condition()
@@ -163,32 +162,28 @@ def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:
 
 
 CLIENT = """
-import sys, time
+import sys
 from pathlib import Path
 from kvdoctor.engines.find import find_engine
 from kvdoctor.engines.worker import Worker
 from tests.launches import launch_request
-from tests.dryrun.test_worker import BUILDING, Stopped
 with Worker(find_engine(None), environment={}, network=False) as worker:
-    stop = Stopped(worker, at=BUILDING)
-    def hear(step):
-        stop(step)
-        if stop.pid:
-            print(worker._process.pid, stop.pid, flush=True)
-            time.sleep(240)
-    worker.plan(launch_request("qwen3-0.6b"), timeout_seconds=200, on_step=hear)
+    worker.plan(launch_request(Path(sys.argv[1]), trust_remote_code=True), timeout_seconds=200)
 """
 
 
 def test_a_client_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
-    """Neither the worker, nor the child that was at a request: even one that is stopped."""
+    """Neither the worker, nor the child that was at a request: here at code of the model's, which does not end."""
+    pid_file = tmp_path / "pid"
+    model = write_remote_model(
+        tmp_path / "model", f"import os, time\nPath({str(pid_file)!r}).write_text(f'{{os.getpid()}} {{os.getppid()}} .')\ntime.sleep(240)"
+    )
     environment = os.environ | {"KVDOCTOR_CACHE_DIR": str(tmp_path), "TMPDIR": str(tmp_path)}
-    with subprocess.Popen([sys.executable, "-c", CLIENT], cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as client:
-        assert client.stdout is not None
-        pids = [int(word) for word in client.stdout.readline().split()]
-        running = [is_running(pid) for pid in pids]
+    with subprocess.Popen([sys.executable, "-c", CLIENT, str(model)], cwd=ROOT, env=environment) as client:
+        waited = wait_until(lambda: pid_file.exists() and pid_file.read_text().endswith("."), seconds=120)
         client.kill()
-    assert running == [True, True]
+    assert waited
+    pids = [int(word) for word in pid_file.read_text().split()[:2]]
     assert wait_until(lambda: not any(map(is_running, pids)))
 
 
@@ -238,38 +233,44 @@ REMOTE_CONFIG = {
 REMOTE_CODE = """
 from pathlib import Path
 from transformers import LlamaConfig
-Path({marker!r}).write_text("executed")
+{statement}
 class RemoteConfig(LlamaConfig):
     model_type = {model_type!r}
 """
 
 
-@dataclass
+def write_remote_model(folder: Path, statement: str, *, model_type: str = "of_its_own") -> Path:
+    """A small model whose folder holds Python code; ``statement`` is what runs when it does."""
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(REMOTE_CONFIG | {"model_type": model_type}))
+    (folder / "configuration_remote.py").write_text(REMOTE_CODE.format(statement=statement, model_type=model_type))
+    return folder
+
+
+@dataclass(frozen=True, kw_only=True)
 class RemoteModel:
-    """A model whose folder holds Python code that leaves a marker when it runs."""
+    """A model whose code leaves a marker when it runs; ``known`` if transformers has its type, and needs no code to read its config."""
 
     folder: Path
     marker: Path
+    known: bool
 
 
 @pytest.fixture(params=["of_its_own", "llama"])
 def remote_model(tmp_path: Path, request: pytest.FixtureRequest) -> RemoteModel:
-    folder, marker = tmp_path / "model", tmp_path / "marker"
-    folder.mkdir()
-    (folder / "config.json").write_text(json.dumps(REMOTE_CONFIG | {"model_type": request.param}))
-    (folder / "configuration_remote.py").write_text(textwrap.dedent(REMOTE_CODE).format(marker=str(marker), model_type=request.param))
-    return RemoteModel(folder, marker)
+    marker = tmp_path / "marker"
+    folder = write_remote_model(tmp_path / "model", f"Path({str(marker)!r}).write_text('executed')", model_type=request.param)
+    return RemoteModel(folder=folder, marker=marker, known=request.param == "llama")
 
 
 def test_code_of_a_model_never_runs_unasked(launches: Launches, remote_model: RemoteModel) -> None:
     request = launch_request(remote_model.folder, kv_cache_memory=GIB)
     plan = launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
     assert not remote_model.marker.exists()
-    known = '"model_type": "llama"' in (remote_model.folder / "config.json").read_text()
     # A type that transformers knows needs no code; any other ends in vLLM's refusal, with the advice to read the code and trust it.
-    assert (plan.refusal is None) is known
+    assert (plan.refusal is None) is remote_model.known
     findings = [finding.rule for finding in diagnose(request, plan).findings]
-    assert ("KV108" in findings) is not known
+    assert ("KV108" in findings) is not remote_model.known
 
 
 @pytest.mark.parametrize("by", ["option", "vllm's flag"])
