@@ -18,7 +18,7 @@ def install() -> None:
     # Moved to the model's configuration in 0.31.
     for owner, name in ((ModelConfig, "_supports_multimodal_inputs"), (registry.MultiModalRegistry, "supports_multimodal_inputs")):
         if hasattr(owner, name):
-            setattr(owner, name, _or_if_lacking(getattr(owner, name), True))  # noqa: FBT003 - the answer itself
+            setattr(owner, name, _or_if_lacking(getattr(owner, name), True))
 
 
 def _or_if_lacking(ask: Any, answer: Any) -> Any:

@@ -150,7 +150,9 @@ def test_many_have_a_line_each_and_the_details_of_those_that_changed() -> None:
 @pytest.mark.parametrize("report_format", FORMATS)
 def test_nothing_acts_on_a_terminal_or_a_page(report_format: str) -> None:
     before = diagnose(plans.request(vllm_args=(HOSTILE,)), hostile())
-    after = diagnose(plans.request(), dataclasses.replace(plans.llama(), vllm_log=(LogRecord(level="WARNING", message=f"block_size {HOSTILE}"),)))
+    after = diagnose(
+        plans.request(), dataclasses.replace(plans.llama(), vllm_log=(LogRecord(level="WARNING", message=f"block_size {HOSTILE}"),))
+    )
     text = render(compare(before, after), report_format)
     text += render_many(many(ModelComparison(name=HOSTILE, comparison=None, failure=HOSTILE)), report_format, width=80, color=False)
     assert "\x1b" not in text
