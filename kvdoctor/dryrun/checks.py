@@ -171,8 +171,11 @@ def _missing_for_multimodal(settled: Settled) -> str | None:
     try:
         scheduler.MultiModalBudget(config, MULTIMODAL_REGISTRY)
     except Exception as error:  # noqa: BLE001 - the scheduler makes the budget again; what is vLLM's refusal is met there
-        if lacks_file(error) or needs_gpu(error) or "tokenizer" in str(error).lower() or "processor" in str(error).lower():
+        if needs_gpu(error):
             return first_line(error)
+        if lacks_file(error) or "tokenizer" in str(error).lower() or "processor" in str(error).lower():
+            # Not vLLM's words, which lead astray: they talk of flags and of a hub id that nobody gave.
+            return "it needs the model's tokenizer and processor, which are not beside the config"
     return None
 
 

@@ -53,6 +53,7 @@ def prepare_for_device() -> None:
     processor.install()
     _inspect_in_process()
     _leave_deep_gemm_alone()
+    _leave_expert_maps_unread()
     for name in _SHARED_MODULES:
         try:
             importlib.import_module(name)
@@ -95,10 +96,15 @@ def _libraries_load() -> bool:
 
 
 def _inspect_in_process() -> None:
-    """Have the registry inspect model classes here: by itself it asks a fresh process, which has none of the stand-ins."""
+    """Have the registry inspect model classes here: by itself it asks a fresh process, which has none of the stand-ins.
+
+    What it found is not kept either: an answer from a file would leave out what vLLM logs while it looks.
+    """
     from vllm.model_executor.models import registry
 
     registry._run_in_subprocess = lambda inspect: inspect()
+    registry._LazyRegisteredModel._load_modelinfo_from_cache = lambda _self, _module_hash: None
+    registry._LazyRegisteredModel._save_modelinfo_to_cache = lambda _self, _info, _module_hash: None
 
 
 def _leave_deep_gemm_alone() -> None:
@@ -107,3 +113,10 @@ def _leave_deep_gemm_alone() -> None:
 
     if hasattr(deep_gemm, "_apply_pdl"):
         deep_gemm._apply_pdl = lambda *_a, **_k: None
+
+
+def _leave_expert_maps_unread() -> None:
+    """Expert parallelism logs which experts a rank holds, read back from a tensor that holds no data on meta (every release)."""
+    from vllm.model_executor.layers.fused_moe import expert_map_manager
+
+    expert_map_manager.ExpertMapManager.get_compressed_map_string = lambda _self: "not read in a dry launch"

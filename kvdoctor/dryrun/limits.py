@@ -4,6 +4,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from kvdoctor.dryrun.device import StandInAsked
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
@@ -18,6 +19,8 @@ _NO_DEVICE_WORDS = (
     "cannot copy out of meta tensor",
     "meta tensors",
     "on a meta tensor",
+    "'meta' backend",
+    "data-independent implementation does not exist",
     "cuda initialization",
 )
 # How transformers and the hub's client say that a file beside the config is missing.
@@ -113,7 +116,7 @@ def words_of(error: BaseException) -> str:
     """Give vLLM's words; for a bare ``assert`` the asserting line of its source, which is all that it says."""
     if hasattr(error, "errors") and callable(error.errors):
         # pydantic wraps what vLLM's validators raise in a frame of its own, with the input's repr and an address.
-        return "\n".join(str(part.get("ctx", {}).get("error") or f"{'.'.join(map(str, part['loc']))}: {part['msg']}") for part in error.errors())
+        return "\n".join(_part_of(part) for part in error.errors())
     if str(error).strip():
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
@@ -121,6 +124,12 @@ def words_of(error: BaseException) -> str:
         return repr(error)
     place = "/".join(Path(frames[-1].filename).parts[-3:])
     return f"{frames[-1].line} ({place}:{frames[-1].lineno})"
+
+
+def _part_of(part: dict[str, Any]) -> str:
+    """One of pydantic's errors: the words of the validator where one raised, else which field and what is wrong."""
+    raised = part.get("ctx", {}).get("error")
+    return str(raised) if raised else f"{'.'.join(map(str, part['loc']))}: {part['msg']}"
 
 
 def first_line(error: BaseException) -> str:
