@@ -12,13 +12,21 @@ from tests.engines.at_hand import engine_at_hand
 
 ROOT = Path(__file__).parents[2]
 MODEL = "sample_configs/qwen3.5-0.8b"
+SPECULATION = {
+    "method": "extract_hidden_states",
+    "num_speculative_tokens": 1,
+    "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}},
+}
+CONNECTOR = {
+    "kv_connector": "ExampleHiddenStatesConnector",
+    "kv_role": "kv_producer",
+    "kv_connector_extra_config": {"shared_storage_path": "hidden_states"},
+}
 ARGUMENTS = [
     "--enable-prefix-caching",
     "--mamba-cache-mode=align",
-    '--speculative-config={"method": "extract_hidden_states", "num_speculative_tokens": 1, '
-    '"draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 2, 3]}}}',
-    '--kv-transfer-config={"kv_connector": "ExampleHiddenStatesConnector", "kv_role": "kv_producer", '
-    '"kv_connector_extra_config": {"shared_storage_path": "hidden_states"}}',
+    f"--speculative-config={json.dumps(SPECULATION)}",
+    f"--kv-transfer-config={json.dumps(CONNECTOR)}",
 ]
 
 
