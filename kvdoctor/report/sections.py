@@ -131,7 +131,8 @@ def _capacity(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     layout = diagnosis.layout
     concurrency = layout.max_concurrency
     return _settled(
-        ("blocks", None if layout.num_blocks is None else grouped(layout.num_blocks)),
+        # vLLM plans one block for a model with nothing to cache.
+        ("blocks", None if layout.num_blocks is None or not layout.groups else grouped(layout.num_blocks)),
         ("bytes per block", None if layout.bytes_per_block is None else grouped(layout.bytes_per_block)),
         ("tokens", None if layout.kv_cache_tokens is None else grouped(layout.kv_cache_tokens)),
         ("concurrency", None if concurrency is None else f"{concurrency:,.2f} requests of {_longest(diagnosis)}"),
