@@ -170,7 +170,7 @@ def _row(made: Change, *, depth: int) -> ChangeRow:
     before, after = _spell(made.before, made.unit), _spell(made.after, made.unit)
     difference = _spell_difference(made)
     if before == after:  # differ by less than the rounding shows
-        before, after = _exact(made.before), _exact(made.after)
+        before, after = _exact(made.before, made.unit), _exact(made.after, made.unit)
     return ChangeRow(label=made.name, depth=depth, before=before, after=after, difference=difference)
 
 
@@ -190,8 +190,10 @@ def _spell_number(value: float, unit: Unit | None) -> str:
     return f"{value:,.2f}" if unit == "requests" else f"{value:g}"
 
 
-def _exact(value: Value) -> str:
-    return f"{value:,}" if isinstance(value, (int, float)) and not isinstance(value, bool) else _spell(value, None)
+def _exact(value: Value, unit: Unit | None) -> str:
+    if isinstance(value, float):
+        return f"{value:,.4g} %" if unit == "percent" else f"{value:,.6g}"
+    return grouped(value) if isinstance(value, int) and not isinstance(value, bool) else _spell(value, unit)
 
 
 def _spell_difference(made: Change) -> str:

@@ -38,7 +38,7 @@ def render_many_table(many: ManyComparison, *, width: int, color: bool) -> str:
     table.add("before", [Text("-") if comparison is None else _verdict(comparison.before) for comparison in made])
     table.add("after", [Text("-") if comparison is None else _verdict(comparison.after) for comparison in made])
     table.add("what changed", [_what_changed(model) for model in many.models], fold=True)
-    page.put(table.table())
+    page.put_columns(table)
     for model in many.models:
         if model.comparison is not None and not model.comparison.same:
             page.blank()
@@ -81,7 +81,7 @@ def _put_changes(page: Page, comparison: Comparison) -> None:
     table.add("before", [Text(one_line(row.before)) for row in rows], justify="right", fold=True)
     table.add("after", [Text(one_line(row.after)) for row in rows], justify="right", fold=True)
     table.add("difference", [Text(one_line(row.difference)) for row in rows], justify="right")
-    page.put(table.table())
+    page.put_columns(table)
 
 
 def _put_finding(page: Page, made: FindingChange) -> None:

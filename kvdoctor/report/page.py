@@ -1,6 +1,6 @@
 """A page of text for a terminal.
 
-Everything that holds a number keeps it whole: a part that is wider than the terminal overflows.
+Everything that holds a number keeps it whole: a table too wide for the terminal becomes sentences, and a word that is too long overflows.
 """
 
 import io
@@ -20,6 +20,44 @@ HEAD_LINE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
 VERDICT_STYLES = {"ok": "bold green", "warning": "bold yellow", "refused": "bold red", "unassessed": "bold yellow"}
 _NO_LIMIT = 1_000_000
+
+
+class Columns:
+    """Collects a table column by column, so that each can be made as wide as what must stay whole in it."""
+
+    def __init__(self) -> None:
+        self._table = Table(box=HEAD_LINE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style=Style(dim=True))
+        self._headings: list[str] = []
+        self._cells: list[Sequence[Text]] = []
+
+    def add(self, heading: str, cells: Sequence[Text], *, justify: Literal["left", "right"] = "left", fold: bool = False) -> None:
+        """Add a column. With ``fold`` its cells may break at spaces; without, each stays on its line."""
+        texts = [heading, *(cell.plain for cell in cells)]
+        whole = texts if not fold else [word for text in texts for word in text.split()]
+        self._table.add_column(Text(heading), justify=justify, no_wrap=not fold, min_width=max(map(len, whole), default=0))
+        self._headings.append(heading)
+        self._cells.append(cells)
+
+    def add_names(self, heading: str, cells: Sequence[Text], *, width: int) -> None:
+        """Add a column of names, which may break anywhere to be no wider than ``width``."""
+        self._table.add_column(Text(heading), overflow="fold", max_width=width)
+        self._headings.append(heading)
+        self._cells.append(cells)
+
+    def table(self) -> Table:
+        """Give the table."""
+        for row in zip(*self._cells, strict=True):
+            self._table.add_row(*row)
+        return self._table
+
+    def sentences(self) -> list[Text]:
+        """Give a sentence for each row: what a terminal too narrow for the table can hold without breaking a number."""
+        return [self._sentence(row) for row in zip(*self._cells, strict=True)]
+
+    def _sentence(self, row: Sequence[Text]) -> Text:
+        named = [Text.assemble(f"{heading} ", cell) for heading, cell in zip(self._headings[1:], row[1:], strict=True) if cell.plain]
+        gap = (": " if self._headings[0] else " ") if named and row[0].plain else ""
+        return Text.assemble(row[0], gap, Text("; ").join(named))
 
 
 class Page:
@@ -56,6 +94,15 @@ class Page:
         """Print a part in its full width, however narrow the page."""
         self._print(part, self.measure(part).maximum, indent)
 
+    def put_columns(self, columns: Columns) -> None:
+        """Put the columns as a table; where the page is too narrow for its numbers, as sentences that fold between them."""
+        table = columns.table()
+        if self.measure(table).minimum <= self.width:
+            self.put(table)
+            return
+        for sentence in columns.sentences():
+            self.put(sentence)
+
     def measure(self, part: RenderableType) -> Measurement:
         """Measure how narrow and how wide a part can be."""
         return Measurement.get(self._console, self._console.options.update(max_width=_NO_LIMIT), part)
@@ -86,24 +133,3 @@ class Page:
         for label, value in rows:
             grid.add_row(Text(label), Text(value))
         self.put(grid, indent=2)
-
-
-class Columns:
-    """Collects a table column by column, so that each can be made as wide as what must stay whole in it."""
-
-    def __init__(self) -> None:
-        self._table = Table(box=HEAD_LINE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style=Style(dim=True))
-        self._cells: list[Sequence[Text]] = []
-
-    def add(self, heading: str, cells: Sequence[Text], *, justify: Literal["left", "right"] = "left", fold: bool = False) -> None:
-        """Add a column. With ``fold`` its cells may break at spaces; without, each stays on its line."""
-        texts = [heading, *(cell.plain for cell in cells)]
-        whole = texts if not fold else [word for text in texts for word in text.split()]
-        self._table.add_column(Text(heading), justify=justify, no_wrap=not fold, min_width=max(map(len, whole), default=0))
-        self._cells.append(cells)
-
-    def table(self) -> Table:
-        """Give the table."""
-        for row in zip(*self._cells, strict=True):
-            self._table.add_row(*row)
-        return self._table

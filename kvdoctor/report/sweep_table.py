@@ -24,7 +24,7 @@ def render_sweep_table(sweep: Sweep, *, width: int, color: bool) -> str:
     numbers = reasons(sweep)
     if numbers:
         table.add("reason", [Text(reason_number(row, numbers)) for row in sweep.rows], justify="right")
-    page.put(table.table())
+    page.put_columns(table)
     page.blank()
     for why, number in numbers.items():
         page.put(Text(f"({number}) {one_line(why)}"))

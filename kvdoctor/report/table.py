@@ -1,14 +1,13 @@
 """The report for a terminal.
 
-Everything that holds a number keeps it whole: a table that is wider than the terminal overflows, and only layer names fold.
+Everything that holds a number keeps it whole: only layer names break.
 """
 
-from rich.style import Style
 from rich.table import Column, Table
 from rich.text import Text
 
 from kvdoctor.diagnosis import Diagnosis, verdict_line
-from kvdoctor.report.page import HEAD_LINE, SEVERITY_STYLES, VERDICT_STYLES, Page
+from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
 from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, model_name, sections
 from kvdoctor.report.untrusted import one_line, visible
 
@@ -50,31 +49,39 @@ def render_table(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
 
 def _put_groups(page: Page, rows: tuple[GroupRow, ...]) -> None:
     """Put the layer names beside the figures where there is room, under them where there is none."""
-    room = page.width - page.measure(_group_table(rows)).maximum - _GAP
+    room = page.width - page.measure(_group_columns(rows).table()).maximum - _GAP
     if room >= _NAMES_WIDTH:
-        page.put_whole(_group_table(rows, names_width=room))
+        columns = _group_columns(rows)
+        columns.add_names("layer names", [_names(row, room) for row in rows], width=room)
+        page.put_whole(columns.table())
         return
-    page.put_whole(_group_table(rows))
+    page.put_columns(_group_columns(rows))
     page.blank()
-    names = Table.grid(Column(justify="right", no_wrap=True), Column(max_width=max(page.width - 6, 20)), padding=(0, 2, 0, 0))
+    width = max(page.width - 6, 20)
+    names = Table.grid(Column(justify="right", no_wrap=True), Column(max_width=width), padding=(0, 2, 0, 0))
     for row in rows:
-        names.add_row(Text(row.index), _names(row))
+        names.add_row(Text(row.index), _names(row, width))
     page.put_whole(names, indent=2)
 
 
-def _group_table(rows: tuple[GroupRow, ...], *, names_width: int | None = None) -> Table:
-    table = Table(box=HEAD_LINE, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0), header_style=Style(dim=True))
-    table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("kind", no_wrap=True)
-    for figure in FIGURES:
-        table.add_column(figure, justify="right", no_wrap=True)
-    if names_width is not None:
-        table.add_column("layer names", overflow="fold", max_width=names_width)
-    for row in rows:
-        cells = [Text(row.index), Text(one_line(row.kind)), *map(Text, row.figures)]
-        table.add_row(*cells, *([] if names_width is None else [_names(row)]))
-    return table
+def _group_columns(rows: tuple[GroupRow, ...]) -> Columns:
+    columns = Columns()
+    columns.add("#", [Text(row.index) for row in rows], justify="right")
+    columns.add("kind", [Text(one_line(row.kind)) for row in rows])
+    for at, figure in enumerate(FIGURES):
+        columns.add(figure, [Text(row.figures[at]) for row in rows], justify="right")
+    return columns
 
 
-def _names(row: GroupRow) -> Text:
-    return Text("\n".join(one_line(name) for name in row.names), overflow="fold")
+def _names(row: GroupRow, width: int) -> Text:
+    return Text("\n".join(line for name in row.names for line in _broken(one_line(name), width)), overflow="fold")
+
+
+def _broken(name: str, width: int) -> list[str]:
+    """Break a name into lines of ``width``, behind a comma or dot where there is one: not inside a layer's number."""
+    lines = []
+    while len(name) > width:
+        at = max(name.rfind(mark, 0, width) for mark in ",.") + 1 or width
+        lines.append(name[:at])
+        name = name[at:]
+    return [*lines, name]
