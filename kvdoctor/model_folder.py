@@ -1,6 +1,7 @@
 """Many models to check at once: a folder each, with a config and perhaps a ``launch.toml`` that says how to serve it."""
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,12 @@ def find_model_folders(directory: Path) -> tuple[ModelFolder, ...]:
     if not folders:
         raise BadRequest(f"--all {directory} has no model in it", hint="Each model is a folder of its own, with a config.json.")
     return tuple(folders)
+
+
+def asks_for_code(args: Sequence[str]) -> bool:
+    """Tell whether ``args`` let a model's code run: by the flag, however short vLLM's parser takes it, or by a file that may hold it."""
+    names = [word.partition("=")[0].replace("_", "-") for word in args]
+    return any(name == "--config" or (name.startswith("--t") and "--trust-remote-code".startswith(name)) for name in names)
 
 
 def _read(entry: Path) -> ModelFolder | None:

@@ -1,5 +1,6 @@
 """From what the user wrote for MODEL to where its config is, checked before vLLM is started."""
 
+import json
 import re
 import shutil
 import tempfile
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
 from kvdoctor.request import ModelReference
 
@@ -23,23 +25,38 @@ _MODEL_HINT = "Give a hub id (org/name), a directory with a config.json, or the 
 def resolved_model(text: str) -> Iterator[ModelReference]:
     """Find the model that ``text`` names and check its config.
 
-    A config file under another name is planned from a temporary directory that holds it as ``config.json``, removed at the end.
+    A config file under another name is planned from a temporary directory that holds it as ``config.json``, removed at the end; so is
+    what a pipe gives, as ``<(jq ...)`` does.
     """
+    if (pipe := _pipe(text)) is not None:
+        config = _check_config(pipe)  # it can be read once
+        with tempfile.TemporaryDirectory(prefix="kvdoctor-model-") as directory:
+            Path(directory, "config.json").write_text(json.dumps(config), encoding="ascii")
+            yield ModelReference(text=text, kind="file", path=directory, revision=None)
+        return
     reference = find_model(text)
     if reference.kind != "file" or reference.path is not None:
         yield reference
         return
     with tempfile.TemporaryDirectory(prefix="kvdoctor-model-") as directory:
         try:
-            shutil.copyfile(Path(text).expanduser(), Path(directory, "config.json"))
+            shutil.copyfile(expanded(text), Path(directory, "config.json"))
         except OSError as error:
             raise Unassessed(f"{text} could not be copied: {error.strerror}", hint="Name the file config.json instead.") from None
         yield replace(reference, path=directory)
 
 
+def _pipe(text: str) -> Path | None:
+    try:
+        path = expanded(text)
+        return path if path.is_fifo() else None
+    except (OSError, ValueError):  # a name that the file system cannot hold
+        return None
+
+
 def find_model(text: str) -> ModelReference:
     """Classify ``text`` and check the config it leads to. ``path`` is ``None`` for a hub id, and for a file not named ``config.json``."""
-    path = Path(text).expanduser() if text else Path()
+    path = expanded(text) if text else Path()
     try:
         exists = bool(text) and path.exists()
     except (OSError, ValueError):  # a name that the file system cannot hold
@@ -68,6 +85,8 @@ def _hub_reference(text: str) -> ModelReference:
 def _check_directory(directory: Path) -> None:
     for name in ("config.json", "params.json"):
         config = directory / name
+        if config.is_fifo():
+            raise BadRequest(f"{config} is a pipe, and nothing may ever come out of it", hint=_MODEL_HINT)
         if config.exists() or config.is_symlink():
             _check_config(config)
             return
@@ -82,10 +101,11 @@ def _check_directory(directory: Path) -> None:
     raise BadRequest(f"{directory} has no config.json", hint=hint)
 
 
-def _check_config(path: Path) -> None:
+def _check_config(path: Path) -> dict[str, Any]:
     config = read_json_object(path, what="a model's config.json")
     if path.name != "params.json" and not _says_model_type(config):
         raise BadRequest(f"{path} has no model_type, so vLLM cannot tell which model it is", hint="Give the model's own config.json.")
+    return config
 
 
 def _says_model_type(config: dict[str, Any]) -> bool:

@@ -7,14 +7,14 @@ from kvdoctor import __version__
 from kvdoctor.cli.compare_sides import Common, Own, make_request, with_folder
 from kvdoctor.cli.console import progress_bar
 from kvdoctor.cli.planning import EngineFinder, open_pool
-from kvdoctor.command_line import parse_vllm_command
+from kvdoctor.command_line import has_flag, parse_vllm_command
 from kvdoctor.compare import Limits, compare
 from kvdoctor.compare.interface import SCHEMA_VERSION
 from kvdoctor.compare.many import ManyComparison, ModelComparison
 from kvdoctor.diagnosis import Diagnosis, diagnose
 from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, KvdoctorError
-from kvdoctor.model_folder import ModelFolder, find_model_folders
+from kvdoctor.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
 
 _SIDES = ("before", "after")
 
@@ -68,6 +68,12 @@ def compare_folder(directory: Path, own: tuple[Own, Own], common: Common, limits
 def _jobs(folder: ModelFolder, own: tuple[Own, Own], common: Common, engines: EngineFinder, owned: ExitStack) -> list[Job]:
     if folder.broken is not None:
         raise folder.broken
+    # The file comes with the model: it must not be able to permit what only the user may.
+    if asks_for_code(folder.args) and not (common.trust_remote_code or has_flag(common.vllm_arguments, "--trust-remote-code")):
+        raise BadRequest(
+            f"its {LAUNCH_FILE} may let code from the model's repository run, which only --trust-remote-code on the command line permits",
+            hint="Read that code first.",
+        )
     shared = with_folder(common, gpu=folder.gpu, args=folder.args, specs=folder.specs)
     return [Job(engine=engines.find(side.vllm or common.vllm), request=make_request(folder.model, side, shared, owned)) for side in own]
 

@@ -14,6 +14,7 @@ from kvdoctor.diagnosis import Diagnosis, diagnose
 from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError
 from kvdoctor.gpus import DEFAULT_GPU
+from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
 from kvdoctor.request import LaunchRequest
 
@@ -127,7 +128,7 @@ def read_saved_report(text: str) -> Diagnosis | None:
     """Read the report that was saved in the file ``text``; ``None`` when that is a model instead."""
     from kvdoctor.report.as_json import read_report  # noqa: PLC0415 - most comparisons are of models
 
-    path = Path(text).expanduser()
+    path = expanded(text)
     try:
         is_file = path.is_file()
     except (OSError, ValueError):  # a name that the file system cannot hold

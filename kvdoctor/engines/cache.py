@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kvdoctor.home import expanded, home_cache
+
 
 def cache_location() -> Path:
     """Say where the cache belongs: ``$KVDOCTOR_CACHE_DIR``, else under the user's cache directory."""
     own = os.environ.get("KVDOCTOR_CACHE_DIR")
     if own:
-        return Path(own).expanduser().absolute()
+        return expanded(own).absolute()
     xdg = os.environ.get("XDG_CACHE_HOME", "")
-    base = Path(xdg) if xdg.startswith("/") else Path("~/.cache").expanduser()
+    base = Path(xdg) if xdg.startswith("/") else home_cache()
     return base.absolute() / "kvdoctor"
 
 

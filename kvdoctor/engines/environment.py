@@ -5,6 +5,8 @@ import site
 from collections.abc import Mapping
 from pathlib import Path
 
+from kvdoctor.home import home_cache
+
 # Prefixes of variables that change what vLLM, torch and their libraries decide, or point at a GPU or a cluster of the checking machine.
 _DROPPED_PREFIXES = (
     "VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_",
@@ -51,7 +53,7 @@ def _python_paths(base: Mapping[str, str]) -> dict[str, str]:
 
 def _cache_paths(base: Mapping[str, str], cache: Path) -> dict[str, str]:
     # The hub's cache stays the user's: a config fetched once serves both. Its place must be fixed before HOME moves.
-    user_cache = Path(base.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser())
+    user_cache = Path(base.get("XDG_CACHE_HOME") or home_cache())
     return {
         "HF_HOME": base.get("HF_HOME") or str(user_cache / "huggingface"),
         "HF_MODULES_CACHE": str(cache / "hf_modules"),

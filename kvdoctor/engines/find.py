@@ -13,6 +13,7 @@ from kvdoctor.engines.fetch import as_engine, fetch_release
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Store
 from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.home import expanded
 
 _INSTALL = "pip install 'kvdoctor[vllm]'"
 _FORMS = f"Give --vllm a release like {releases.TESTED[0]}, a directory with vLLM's source, or python:PATH; or leave it out."
@@ -36,7 +37,7 @@ def find_engine(
         return _interpreter(path)
     if releases.is_release(text):
         return as_engine(fetch_release(text, Store(), offline=offline, on_step=on_step or _ignore, note=note or _ignore))
-    folder = Path(text).expanduser()
+    folder = expanded(text)
     if folder.is_dir():
         return find_checkout(folder.absolute(), hint=_FORMS)
     raise BadRequest(f"engine {text!r} is neither a release nor a directory that is there", hint=_FORMS)
@@ -68,7 +69,7 @@ def _installed_version() -> str:
 
 
 def _interpreter(path: str) -> Engine:
-    found = shutil.which(Path(path).expanduser()) if path else None
+    found = shutil.which(expanded(path)) if path else None
     if found is None:
         raise BadRequest(
             f"engine python:{path} is no interpreter that can be run", hint="Give its path: --vllm python:/path/to/bin/python."

@@ -13,7 +13,7 @@ from kvdoctor.report.compare_sections import (
     title,
     unchanged_line,
 )
-from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_text
+from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_link, markdown_text
 
 
 def render_comparison_markdown(comparison: Comparison) -> str:
@@ -76,5 +76,5 @@ def _row(cells: tuple[str, ...]) -> str:
 def _finding(made: FindingChange) -> str:
     finding = made.finding
     advice = f" {markdown_text(finding.remediation)}." if made.event == "appeared" else ""
-    link = f"[{finding.rule}]({finding.url})"
-    return f"{made.event}: **{finding.severity}** {link} {finding.name}: {markdown_text(finding.message + finding_note(made))}.{advice}"
+    link, name = markdown_link(finding.rule, finding.url), markdown_text(finding.name)
+    return f"{made.event}: **{finding.severity}** {link} {name}: {markdown_text(finding.message + finding_note(made))}.{advice}"

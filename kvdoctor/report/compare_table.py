@@ -91,15 +91,15 @@ def _put_finding(page: Page, made: FindingChange) -> None:
         Text.assemble(
             f"{made.event} ",
             (finding.severity, "dim" if went else SEVERITY_STYLES[finding.severity]),
-            f" {finding.rule} ",
-            (finding.name, "bold"),
+            f" {one_line(finding.rule)} ",
+            (one_line(finding.name), "bold"),
             f": {one_line(finding.message + finding_note(made))}",
         ),
         indent=2,
     )
     if made.event == "appeared":
         page.put(Text(f"{one_line(finding.remediation)}."), indent=4)
-        page.put(Text(finding.url, style="dim"), indent=4)
+        page.put(Text(one_line(finding.url), style="dim"), indent=4)
 
 
 def _put_judgement(page: Page, comparison: Comparison) -> None:

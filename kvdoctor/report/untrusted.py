@@ -11,6 +11,8 @@ _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 # What Markdown acts on inside a line, and what starts a list, a heading or a rule at the start of one.
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>|~&$]|^(?:[#+=-]|[0-9]+(?=[.)](?: |$)))")
 
+_ADDRESS = re.compile(r"https?://[\w./#?&=%:@+~-]+", re.ASCII)
+
 
 def visible(text: str) -> str:
     r"""Spell characters that act instead of show, ``\x1b``; line breaks stay."""
@@ -37,6 +39,11 @@ def markdown_code(text: str, *, in_table: bool = False) -> str:
     if in_table:
         shown = shown.replace("|", r"\|")
     return f"{fence}{pad}{shown}{pad}{fence}"
+
+
+def markdown_link(text: str, url: str) -> str:
+    """Make a link of ``text``; an address that is none of the web's, or that Markdown would not keep whole, is left out."""
+    return f"[{markdown_text(text)}]({url})" if _ADDRESS.fullmatch(url) else markdown_text(text)
 
 
 def markdown_block(text: str) -> str:

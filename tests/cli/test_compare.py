@@ -231,6 +231,17 @@ def test_a_model_that_is_not_assessed_is_code_3(kvdoctor: Run, engine: str, fold
     assert models["alike"]["comparison"]["changes"] == []
 
 
+def test_a_folder_cannot_permit_its_own_code(kvdoctor: Run, engine: str, folder: Path) -> None:
+    (folder / "broken/launch.toml").write_text('args = ["--trust_remote_code"]')
+    command = ("compare", "--all", str(folder), "--vllm", engine, "--after-args=--max-num-seqs 8")
+    result = kvdoctor(*command)
+    assert result.returncode == 3
+    assert "launch.toml may let code from the model's repository run, which only --trust-remote-code" in result.stdout
+    assert not any("--trust_remote_code" in str(request["args"]) for request in asked(engine))
+    assert kvdoctor(*command, "--trust-remote-code").returncode == 0
+    assert kvdoctor(*command, "--", "--trust-remote-code").returncode == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_both_engines(
     fake_engine: FakeEngine, config: Path, environment: dict[str, str], tmp_path: Path, number: signal.Signals

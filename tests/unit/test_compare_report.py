@@ -16,6 +16,7 @@ from kvdoctor.plan import LogRecord, Plan
 from kvdoctor.report import render_comparison, render_many
 from kvdoctor.report.compare_sections import change_rows, side_rows
 from kvdoctor.report.plain_json import load_schema_of
+from kvdoctor.rules import Finding
 from tests.unit import plans
 from tests.unit.strategies import any_plans
 from tests.unit.test_compare import before_pull_request_51108, compared
@@ -145,6 +146,18 @@ def test_many_have_a_line_each_and_the_details_of_those_that_changed() -> None:
     assert lines[6].endswith("not assessed: after: no answer within 3 s")
     assert lines[-1] == founding_case().verdict
     assert sum("hash block" in line for line in lines[7:]) == 3  # the table, the finding that went, the verdict
+
+
+@pytest.mark.parametrize("report_format", FORMATS)
+def test_an_edited_reports_findings_do_not_act(report_format: str) -> None:
+    evil = Finding(rule=HOSTILE, name=HOSTILE, severity="error", message=HOSTILE, remediation=HOSTILE, evidence={}, url=f"x) {HOSTILE}")
+    before = diagnose(plans.request(), plans.llama())
+    text = render(compare(before, dataclasses.replace(before, findings=(evil,))), report_format)
+    assert "appeared" in text
+    assert not set("\x1b\x07") & set(text)
+    if report_format == "markdown":
+        assert not any(line.startswith("# heading") for line in text.splitlines())
+        assert " <script>" not in text
 
 
 @pytest.mark.parametrize("report_format", FORMATS)

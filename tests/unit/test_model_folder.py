@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.model_folder import ModelFolder, find_model_folders
+from kvdoctor.model_folder import ModelFolder, asks_for_code, find_model_folders
 
 
 def add(directory: Path, name: str, *, config: str = "config.json", launch: str | None = None) -> Path:
@@ -59,3 +59,13 @@ def test_no_directory_and_no_model_are_refused(tmp_path: Path) -> None:
     for path, message in ((tmp_path / "none", "is no directory"), (tmp_path, "has no model in it")):
         with pytest.raises(BadRequest, match=message):
             find_model_folders(path)
+
+
+@pytest.mark.parametrize("word", ["--trust-remote-code", "--trust_remote_code", "--trust-remote", "--trust", "--config"])
+def test_arguments_that_may_let_a_models_code_run_are_known(word: str) -> None:
+    assert asks_for_code(("--seed", "1", word))
+
+
+@pytest.mark.parametrize("word", ["--tokenizer=x", "--tensor-parallel-size", "-tp", "--hf-config-path", "--compilation-config", "trust"])
+def test_other_arguments_let_no_code_run(word: str) -> None:
+    assert not asks_for_code((word,))

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -109,3 +110,25 @@ def test_two_keys_stand_in_for_a_model_type(tmp_path: Path, config: str) -> None
 def test_a_dangling_link_is_a_missing_file(tmp_path: Path) -> None:
     (tmp_path / "config.json").symlink_to(tmp_path / "gone")
     assert refusal(tmp_path)[0] == f"{tmp_path / 'config.json'} does not exist"
+
+
+def test_a_pipe_is_read_once_and_planned_from_a_directory() -> None:
+    read_end, write_end = os.pipe()
+    os.write(write_end, LLAMA.encode())
+    os.close(write_end)
+    with resolved_model(f"/dev/fd/{read_end}") as reference:
+        assert (reference.kind, reference.text) == ("file", f"/dev/fd/{read_end}")
+        assert reference.path is not None
+        assert json.loads(Path(reference.path, "config.json").read_text()) == json.loads(LLAMA)
+    assert not Path(reference.path).exists()
+    os.close(read_end)
+
+
+def test_a_pipe_in_a_models_directory_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    assert refusal(tmp_path)[0] == f"{tmp_path}/config.json is a pipe, and nothing may ever come out of it"
+
+
+def test_a_name_too_long_for_a_pipe_is_refused() -> None:
+    with pytest.raises(BadRequest, match="is no hub id"), resolved_model("x" * 5000):
+        pass

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_text, one_line, visible
+from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_link, markdown_text, one_line, visible
 
 any_text = st.text(st.characters())  # surrogates and controls too
 
@@ -66,3 +66,17 @@ def test_a_pipe_is_escaped_in_a_span_only_inside_a_table() -> None:
 
 def test_a_fenced_block_is_not_closed_by_its_own_text() -> None:
     assert markdown_block("a\n```\n# b") == "````text\na\n```\n# b\n````"
+
+
+@pytest.mark.parametrize(
+    ("url", "link"),
+    [
+        ("https://github.com/vllm-project/vllm/issues/54607", "[a\\*](https://github.com/vllm-project/vllm/issues/54607)"),
+        ("javascript:alert(1)", "a\\*"),
+        ("https://a.b) <script>", "a\\*"),
+        ("https://a.b\n# c", "a\\*"),
+        ("", "a\\*"),
+    ],
+)
+def test_only_a_webs_address_becomes_a_link(url: str, link: str) -> None:
+    assert markdown_link("a*", url) == link
