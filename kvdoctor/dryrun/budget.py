@@ -55,7 +55,7 @@ def _allowance(config: Any) -> tuple[int, str]:
     model, scheduler = config.model_config, config.scheduler_config
     hidden = model.get_hidden_size()
     text = model.hf_text_config
-    intermediate = max((getattr(text, name, None) or 0 for name in ("intermediate_size", "moe_intermediate_size")), default=0)
+    intermediate = max(_widest(getattr(text, name, None)) for name in ("intermediate_size", "moe_intermediate_size"))
     tensor_parallel = config.parallel_config.tensor_parallel_size
     activations = scheduler.max_num_batched_tokens * (2 * hidden + 2 * intermediate // tensor_parallel) * 2
     logits = scheduler.max_num_seqs * model.get_vocab_size() * (2 + 4) if model.runner_type == "generate" else 0
@@ -65,3 +65,8 @@ def _allowance(config: Any) -> tuple[int, str]:
         f"{logits / 2**30:.2f} GiB for the logits of {scheduler.max_num_seqs} sequences"
     )
     return FIXED_ALLOWANCE_BYTES + activations + logits, parts
+
+
+def _widest(size: Any) -> int:
+    """The widest of a size that a config gives once, for each layer (Gemma 3n), or not at all."""
+    return max(size, default=0) if isinstance(size, (list, tuple)) else size or 0
