@@ -46,7 +46,7 @@ def configure(settled: Settled, model: str) -> None:
     from vllm.usage.usage_lib import UsageContext
 
     with settled.step(READ_ARGUMENTS):
-        settled.engine_args = arguments = engine_arguments(settled.request, model)
+        arguments = engine_arguments(settled.request, model)
     world_size = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * getattr(arguments, "prefill_context_parallel_size", 1)
     device.assume(settled.request.gpu, gpu_count=max(1, world_size * arguments.data_parallel_size))
     context = UsageContext.OPENAI_API_SERVER if settled.request.usage == "serve" else UsageContext.LLM_CLASS

@@ -116,11 +116,10 @@ def bind_buffers(config: Any, worker_config: Any, groups: Any, kernel_block_size
     from vllm.v1.worker.gpu.attn_utils import init_kv_cache
 
     flat = [group for members in groups for group in members]
-    first: dict[str, Any] = {"runner_kv_caches": []}  # up to 0.29
     init_kv_cache(
         **accepted(
             init_kv_cache,
-            **first,
+            runner_kv_caches=[],  # up to 0.29
             forward_context=config.compilation_config.static_forward_context,
             kv_cache_config=worker_config,
             # A flat list of all groups since 0.32; one list a KV-cache group before 0.29.

@@ -38,7 +38,6 @@ class Settled:
     request: LaunchRequest
     report_step: Callable[[str], None]
     budget: Budget
-    engine_args: Any = None
     config: Any = None
     stages: list[BuiltStage] = field(default_factory=list)
     groups: list[Any] = field(default_factory=list)

@@ -1,6 +1,6 @@
 """The worker's own side: import vLLM once, fork a child per request, pass its answer on.
 
-Started as ``python -m kvdoctor.dryrun.worker``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
+Started by ``engines/start_worker.py``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
 prints goes to stderr. The worker ends when stdin does, and takes its children with it.
 """
 
