@@ -144,11 +144,15 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """vLLM's own words: which step refused, with which exception."""
+    """vLLM's own words: which step refused, with which exception.
+
+    ``accident``: no check of vLLM's said no; its code failed (an attribute, a key, a type), which a boot may or may not meet.
+    """
 
     stage: str
     exception: str
     message: str
+    accident: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
