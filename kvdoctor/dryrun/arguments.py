@@ -3,7 +3,7 @@
 import argparse
 from typing import Any, NoReturn
 
-from kvdoctor.dryrun import releases
+from kvdoctor.dryrun import compat
 from kvdoctor.errors import BadRequest
 from kvdoctor.request import LaunchRequest
 
@@ -50,4 +50,4 @@ def _parser(usage: str) -> argparse.ArgumentParser:
     parser = Parser(add_json_tip=False)
     if usage == "llm":
         return EngineArgs.add_cli_args(parser)  # type: ignore[no-any-return]
-    return releases.serve_parser(parser)  # type: ignore[no-any-return]
+    return compat.serve_parser(parser)  # type: ignore[no-any-return]

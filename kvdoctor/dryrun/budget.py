@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
 
 # Runtime state that no formula here covers: CUDA graphs, kernels' workspaces, libraries. See ``_allowance``.
@@ -27,7 +28,7 @@ def settle(settled: Settled) -> None:
         budget.stage_bytes = [_less_mm_reserve(given, config)] * len(settled.stages)
         return
     budget.source = "estimate"
-    requested = math.ceil(request.gpu.memory_bytes * config.cache_config.gpu_memory_utilization)
+    requested = math.ceil(request.gpu.memory_bytes * compat.gpu_memory_utilization(config.cache_config))
     budget.allowance_bytes, budget.allowance_source = _allowance(config)
     left = [requested - stage.weights_bytes - budget.allowance_bytes for stage in settled.stages]
     budget.weights_fit = all(bytes_left > 0 for bytes_left in left)

@@ -2,13 +2,13 @@
 
 import copy
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
-from kvdoctor.dryrun import prefix, releases, world
-from kvdoctor.dryrun.limits import first_line, lacks_file, needs_gpu
+from kvdoctor.dryrun import compat, prefix, world
+from kvdoctor.dryrun.blame import first_line, lacks_file, needs_gpu
 from kvdoctor.dryrun.model import META, BuiltStage, on_meta
-from kvdoctor.dryrun.settled import Settled
+from kvdoctor.dryrun.settled import NotChecked, Settled
 
 BACKENDS = "kernel block sizes"
 GRAPHS = "CUDA-graph mode"
@@ -25,10 +25,10 @@ def run(settled: Settled) -> None:
     """Take the remaining steps of a boot in its order: each worker's, then the scheduler's."""
     for index, (stage, worker_config) in enumerate(zip(settled.stages, settled.worker_configs, strict=True)):
         # Layers ask for their tensor-parallel rank here too (Mamba-1's state shape).
-        with world.worker_of(stage.config, index):
+        with world.worker_of(stage.config, index), suppress(NotChecked):
             kernel_block_sizes = _check_worker(settled, stage, worker_config)
-        if index == 0:
-            settled.kernel_block_sizes = kernel_block_sizes
+            if index == 0:
+                settled.kernel_block_sizes = kernel_block_sizes
     build_scheduler(settled)
 
 
@@ -44,16 +44,14 @@ def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> li
     config.cache_config.num_gpu_blocks = worker_config.num_blocks
     target_layers = {name for group in worker_config.kv_cache_groups for name in group.layer_names} - stage.draft_layers
     with set_current_vllm_config(config):
-        with settled.step(BACKENDS), _builders_not_made():
+        with settled.step(BACKENDS, after_plan=True), _builders_not_made():
             groups, graph_support, kernel_block_sizes = attn_utils.init_attn_backend(worker_config, config, META)
-        with settled.step(GRAPHS):
+        with settled.step(GRAPHS, after_plan=True):
             _resolve_graphs(settled, stage, worker_config, graph_support)
-        with settled.step(CONTEXT_PARALLEL):
-            check_attention_cp_compatibility(
-                config, **releases.accepted(check_attention_cp_compatibility, target_layer_names=target_layers)
-            )
-        with settled.step(BUFFERS), on_meta():
-            releases.bind_buffers(config, worker_config, groups, kernel_block_sizes, META)
+        with settled.step(CONTEXT_PARALLEL, after_plan=True):
+            check_attention_cp_compatibility(config, **compat.accepted(check_attention_cp_compatibility, target_layer_names=target_layers))
+        with settled.step(BUFFERS, after_plan=True), on_meta():
+            compat.bind_buffers(config, worker_config, groups, kernel_block_sizes, META)
     return list(kernel_block_sizes)
 
 
@@ -86,7 +84,7 @@ def _resolve_graphs(settled: Settled, stage: BuiltStage, worker_config: Any, gra
     """The graph mode and, for mamba layers under full graphs, enough blocks for every sequence (``vllm/config/compilation.py``)."""
     config = stage.config
     resolve = config.compilation_config.resolve_cudagraph_mode_and_sizes
-    options = releases.accepted(
+    options = compat.accepted(
         resolve,
         use_v2_model_runner=bool(getattr(config, "use_v2_model_runner", False)),
         kv_cache_config=worker_config,
@@ -112,8 +110,18 @@ def build_scheduler(settled: Settled) -> None:
     if lacking is not None:
         # The multimodal budget needs a processor that a lone config.json does not bring; the KV-cache side does not.
         settled.not_checked("multimodal budget of the scheduler", lacking)
-    with settled.step(SCHEDULER), _nothing_published(), _only_quiet_connectors(config), _multimodal_budget(present=lacking is None):
+    scheduler = None
+    with (
+        suppress(NotChecked),
+        settled.step(SCHEDULER, after_plan=True),
+        _nothing_published(),
+        _only_quiet_connectors(config),
+        _multimodal_budget(present=lacking is None),
+    ):
         scheduler = _scheduler(settled)
+    if scheduler is None:
+        settled.not_checked(PREFIX, "it needs the scheduler")
+        return
     settled.report_step(PREFIX)
     try:
         settled.min_reusable_prefix_tokens = prefix.smallest_reusable(settled, scheduler)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from kvdoctor.dryrun import releases
+from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.plan import EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, StagePlan
 
@@ -90,7 +90,7 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
             GroupPlan(
                 spec=type(spec).__name__,
                 kind=kind_of(spec),
-                block_size=releases.scheduled_block_size(spec, settled.config),
+                block_size=compat.scheduled_block_size(spec, settled.config),
                 layers=tuple(layers),
                 prefix_cacheable=bool(getattr(spec, "prefix_cacheable", True)),
                 draft=bool(layers) and all(layer.draft for layer in layers),
@@ -189,7 +189,7 @@ def _memory(settled: Settled, stages: tuple[StagePlan, ...]) -> MemoryFacts:
     budget, config = settled.budget, settled.config
     return MemoryFacts(
         gpu_bytes=settled.request.gpu.memory_bytes,
-        gpu_memory_utilization=config.cache_config.gpu_memory_utilization if config is not None else None,
+        gpu_memory_utilization=compat.gpu_memory_utilization(config.cache_config) if config is not None else None,
         weights_bytes=max((stage.weights_bytes for stage in stages), default=None),
         kv_cache_bytes=min((s.kv_cache_bytes for s in stages if s.kv_cache_bytes is not None), default=None),
         kv_cache_source="estimate" if budget.source == "estimate" else "kv_cache_memory",

@@ -9,17 +9,11 @@ from typing import Any, Self
 
 import torch
 
+from kvdoctor.dryrun.stand_in import StandIn, StandInAsked
 from kvdoctor.gpus import Gpu
 
 # vLLM 0.33's official image is built for CUDA 13; used only where torch has no CUDA version of its own (a CPU build).
 OFFICIAL_IMAGE_CUDA_MAJOR = 13
-
-
-class StandInAsked(RuntimeError):
-    """A stand-in for the GPU was asked for something that it cannot answer; a limit of kvdoctor, never vLLM's verdict."""
-
-    def __init__(self, what: str) -> None:
-        super().__init__(f"the dry launch has no answer to {what}: it needs a real GPU")
 
 
 class _Assumed:
@@ -99,7 +93,7 @@ def cuda_major() -> int:
     return int(torch.version.cuda.split(".")[0]) if torch.version.cuda else OFFICIAL_IMAGE_CUDA_MAJOR
 
 
-class _Idle:
+class _Idle(StandIn):
     """A stream or event: it may be made, waited for and entered, and nothing ever runs on it."""
 
     def __init__(self, *_arguments: object, **_options: object) -> None:
@@ -121,7 +115,7 @@ class _Idle:
         return None
 
 
-class _TritonDriver:
+class _TritonDriver(StandIn):
     """Triton's active driver: names the target, launches nothing."""
 
     def get_current_target(self) -> Any:
@@ -137,11 +131,6 @@ class _TritonDriver:
 
     def get_device_interface(self) -> Any:
         return torch.cuda
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        raise StandInAsked(f"{name} of Triton's driver")
 
 
 def install_torch() -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from kvdoctor.dryrun.device import StandInAsked
+from kvdoctor.dryrun.stand_in import StandInAsked
 
 # Library of each namespace of operators that layers look into while they are built (``_flashkda_C``: Kimi-K3, 0.32 and later).
 _NAMESPACES = (

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kvdoctor.dryrun import budget, checks, launch, releases
+from kvdoctor.dryrun import budget, checks, compat, launch
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.errors import BadRequest
@@ -58,7 +58,7 @@ def run(settled: Settled) -> None:
         BuiltStage(
             config=config,
             specs=specs,
-            layouts=releases.supported_layouts([]),
+            layouts=compat.supported_layouts([]),
             backends={},
             weights_bytes=0,
             draft_weights_bytes=0,

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kvdoctor.dryrun import releases
+from kvdoctor.dryrun import compat
 
 META = torch.device("meta")
 
@@ -133,7 +133,7 @@ def build_stage(config: Any) -> BuiltStage:
     return BuiltStage(
         config=config,
         specs=specs,
-        layouts=releases.supported_layouts(releases.current_backends(config)),
+        layouts=compat.supported_layouts(compat.current_backends(config)),
         backends={name: layer.get_attn_backend() for name, layer in layers.items() if hasattr(layer, "get_attn_backend")},
         weights_bytes=sum(weights.values()) + sum(draft_weights.values()),
         draft_weights_bytes=sum(draft_weights.values()),
@@ -150,7 +150,7 @@ def _speculator(config: Any) -> Any:
     if speculative is None or speculative.draft_model_config is None or not get_pp_group().is_last_rank:
         return None
     with on_meta():
-        return releases.make_speculator(config, META)
+        return compat.make_speculator(config, META)
 
 
 def _replicate_draft(specs: dict[str, Any], draft_layers: frozenset[str]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ that it is shared. Mamba states, sliding windows and the last block that EAGLE d
 
 from typing import Any
 
+from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
 
 # Prefixes up to this many hit units are tried: EAGLE needs two, a window may need a few more.
@@ -79,17 +80,9 @@ def _serve(scheduler: Any, request: Any) -> None:
 def _answer(request: Any, output: Any) -> Any:
     """What a model runner returns for the step: one token once the whole prompt is computed."""
     import torch
-    from vllm.v1.outputs import ModelRunnerOutput
 
     names = list(output.num_scheduled_tokens)
     whole = request.num_computed_tokens >= request.num_prompt_tokens
     pooled = [torch.zeros(1) if whole else None for _ in names] if request.pooling_params is not None else []
     sampled = [[1] if whole and request.pooling_params is None else [] for _ in names]
-    return ModelRunnerOutput(
-        req_ids=names,
-        req_id_to_index={name: index for index, name in enumerate(names)},
-        sampled_token_ids=sampled,
-        logprobs=None,
-        prompt_logprobs_dict={},
-        pooler_output=pooled,
-    )
+    return compat.runner_output(names, sampled_token_ids=sampled, logprobs=None, prompt_logprobs_dict={}, pooler_output=pooled)

@@ -6,7 +6,7 @@ text-only, with other attention backends; a boot has the files, and does not.
 
 from typing import Any
 
-from kvdoctor.dryrun.limits import lacks_file
+from kvdoctor.dryrun.blame import lacks_file
 
 
 def install() -> None:

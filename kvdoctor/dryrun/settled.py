@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvdoctor.dryrun.model import BuiltStage
+from kvdoctor.errors import Unassessed
 from kvdoctor.plan import Check, LogRecord, Refusal
 from kvdoctor.request import LaunchRequest
 
@@ -16,6 +17,10 @@ class Refused(Exception):
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
         self.refusal = refusal
+
+
+class NotChecked(Exception):
+    """A step after the plan could not be taken; the steps that need it are left out, and the plan stands."""
 
 
 @dataclass(kw_only=True)
@@ -58,18 +63,27 @@ class Settled:
         return self.request.model.text if self.request.model is not None else "layer specs"
 
     @contextmanager
-    def step(self, name: str) -> Iterator[None]:
-        """Report ``name`` as the current step; vLLM's exceptions inside become :class:`Refused` with that name as the stage."""
-        from kvdoctor.dryrun.limits import raise_if_ours, words_of
+    def step(self, name: str, *, after_plan: bool = False) -> Iterator[None]:
+        """Report ``name`` as the current step; vLLM's exceptions inside become :class:`Refused` with that name as the stage.
+
+        ``after_plan``: the plan stands without this step, so that a gap of ours in it costs this step alone (:class:`NotChecked`).
+        """
+        from kvdoctor.dryrun.blame import is_accident, raise_if_ours, words_of
 
         self.report_step(name)
         try:
             yield
-        except Refused:
+        except (Refused, NotChecked):
             raise
         except Exception as error:
-            raise_if_ours(error, step=name, model=self.model_name)
-            refusal = Refusal(stage=name, exception=type(error).__name__, message=words_of(error))
+            try:
+                raise_if_ours(error, step=name, model=self.model_name)
+            except Unassessed as ours:
+                if not after_plan:
+                    raise
+                self.not_checked(name, ours.message)
+                raise NotChecked(ours.message) from error
+            refusal = Refusal(stage=name, exception=type(error).__name__, message=words_of(error), accident=is_accident(error))
             self.checks.append(Check(name=name, outcome="refused", note=None))
             raise Refused(refusal) from error
         self.checks.append(Check(name=name, outcome="passed", note=None))

@@ -7,6 +7,9 @@ from pathlib import Path
 
 from kvdoctor.home import home_cache
 
+# Set for a worker whose vLLM is not a release as it was published: whatever its version says, kvdoctor was not tested with it.
+UNTESTED_VARIABLE = "KVDOCTOR_UNTESTED"
+
 # Prefixes of variables that change what vLLM, torch and their libraries decide, or point at a GPU or a cluster of the checking machine.
 _DROPPED_PREFIXES = (
     "VLLM_", "HF_", "HUGGINGFACE_", "TRANSFORMERS_", "CUDA_", "NVIDIA_", "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "TRITON_", "FLASHINFER_",

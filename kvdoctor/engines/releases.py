@@ -4,7 +4,7 @@ import re
 from typing import Literal
 
 # Each passes the same contract test over the same samples (tests/dryrun).
-TESTED = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0")
+TESTED = ("0.27.1", "0.28.0", "0.29.0", "0.30.0", "0.31.0", "0.32.0", "0.33.0", "0.34.0")
 # Older than the supported window, and taken as far as they go.
 PARTLY = ("0.25.1", "0.26.0")
 

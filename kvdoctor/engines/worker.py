@@ -21,7 +21,7 @@ from typing import Any, Self
 
 from kvdoctor.engines.cache import cache_directory
 from kvdoctor.engines.checkout import lay_links
-from kvdoctor.engines.environment import worker_environment
+from kvdoctor.engines.environment import UNTESTED_VARIABLE, worker_environment
 from kvdoctor.engines.interface import Engine
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 from kvdoctor.plain import from_plain, to_plain
@@ -123,6 +123,8 @@ class Worker:
         scratch = self._owned.enter_context(tempfile.TemporaryDirectory(prefix="kvdoctor-", ignore_cleanup_errors=True))
         self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
         environment = worker_environment(os.environ, given=self._given, cache=cache, scratch=Path(scratch), network=self._network)
+        if self.engine.source.startswith("checkout"):
+            environment[UNTESTED_VARIABLE] = "1"
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
         start, path = Path(__file__).with_name("start_worker.py"), json.dumps(self._import_path(Path(scratch)))
         try:

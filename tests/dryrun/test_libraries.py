@@ -95,7 +95,7 @@ def test_an_operator_of_an_empty_library_says_what_it_would_take_to_call_it(tmp_
         import torch
         try:
             torch.ops._C.silu_and_mul.default(1)
-        except device.StandInAsked as error:
+        except stand_in.StandInAsked as error:
             print(error)
     """
     output = run_python(code, tmp_path, KVDOCTOR_LIBRARIES="none")

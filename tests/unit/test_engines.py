@@ -36,17 +36,17 @@ def test_builds_of_the_tested_releases_are_taken_without_a_word(monkeypatch: pyt
     assert find_engine(None).notes == ()
 
 
-@pytest.mark.parametrize("version", ["0.27.0", "0.24.0", "0.34.0", "1.0", "main"])
+@pytest.mark.parametrize("version", ["0.27.0", "0.24.0", "0.35.0", "1.0", "main"])
 def test_another_release_is_taken_with_a_note(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     install(monkeypatch, version)
-    assert find_engine(None).notes == (f"vLLM {version} is outside the releases kvdoctor was tested with (0.27.1 to 0.33.0)",)
+    assert find_engine(None).notes == (f"vLLM {version} is outside the releases kvdoctor was tested with (0.27.1 to 0.34.0)",)
 
 
 @pytest.mark.parametrize("version", ["0.25.1", "0.26.0"])
 def test_a_release_before_the_window_is_taken_as_far_as_it_goes(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     install(monkeypatch, version)
     [note] = find_engine(None).notes
-    assert note == f"vLLM {version} is older than the releases kvdoctor supports (0.27.1 to 0.33.0): some models cannot be assessed with it"
+    assert note == f"vLLM {version} is older than the releases kvdoctor supports (0.27.1 to 0.34.0): some models cannot be assessed with it"
 
 
 def test_without_vllm_the_next_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

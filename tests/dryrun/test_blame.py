@@ -9,7 +9,7 @@ from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 
 def judged(error: Exception) -> KvdoctorError | None:
     """What becomes of an exception at a step; ``None`` for vLLM's verdict."""
-    from kvdoctor.dryrun.limits import raise_if_ours
+    from kvdoctor.dryrun.blame import raise_if_ours
 
     try:
         raise_if_ours(error, step="building the model", model="a/b")
@@ -56,7 +56,7 @@ def test_a_question_to_the_gpu_is_not_vllms_verdict(error: Exception) -> None:
 
 
 def test_a_stand_in_that_was_asked_too_much_says_so_also_from_below() -> None:
-    from kvdoctor.dryrun.device import StandInAsked
+    from kvdoctor.dryrun.stand_in import StandInAsked
 
     for error in (StandInAsked("a CUDA context"), caused_by(RuntimeError("wrapped"), StandInAsked("a CUDA context"))):
         assert isinstance(judged(error), Unassessed)
@@ -97,7 +97,7 @@ def test_an_exception_from_our_own_lines_is_a_bug() -> None:
 
 
 def test_a_bare_assertion_speaks_by_its_line() -> None:
-    from kvdoctor.dryrun.limits import words_of
+    from kvdoctor.dryrun.blame import words_of
 
     def check() -> None:
         blocks = 3
@@ -108,11 +108,11 @@ def test_a_bare_assertion_speaks_by_its_line() -> None:
     bare = AssertionError().with_traceback(error.__traceback__)
     words = words_of(bare)
     assert words.startswith("assert blocks % 2 == 0 (")
-    assert "tests/dryrun/test_limits.py:" in words
+    assert "tests/dryrun/test_blame.py:" in words
 
 
 def test_long_and_broken_lines_become_one() -> None:
-    from kvdoctor.dryrun.limits import first_line
+    from kvdoctor.dryrun.blame import first_line
 
     assert first_line(ValueError("one\n  two\tthree")) == "one two three"
     assert first_line(ValueError("")) == "ValueError('')"
@@ -120,7 +120,7 @@ def test_long_and_broken_lines_become_one() -> None:
 
 
 def test_a_chain_that_bites_its_tail_ends() -> None:
-    from kvdoctor.dryrun.limits import chain
+    from kvdoctor.dryrun.blame import chain
 
     first, second = ValueError("a"), ValueError("b")
     first.__cause__, second.__cause__ = second, first

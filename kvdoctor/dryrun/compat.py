@@ -7,7 +7,7 @@ import importlib
 import inspect
 from typing import Any
 
-from kvdoctor.dryrun.device import StandInAsked
+from kvdoctor.dryrun.stand_in import Untaught
 
 
 def accepted(function: Any, **options: Any) -> dict[str, Any]:
@@ -25,7 +25,7 @@ def serve_parser(parser: Any) -> Any:
         except ModuleNotFoundError as error:
             if error.name is None or not module.startswith(error.name):
                 raise
-    raise StandInAsked("vLLM's parser, which has moved in this release")
+    raise Untaught("where the parser of `vllm serve` is")
 
 
 def planning_module() -> Any:
@@ -130,3 +130,24 @@ def bind_buffers(config: Any, worker_config: Any, groups: Any, kernel_block_size
             vllm_config=config,
         )
     )
+
+
+def compilation_times(num_kv_blocks: int | None) -> Any:
+    """What a worker reports after its warm-up: a named tuple since 0.21, with the measured blocks of an extensible KV cache since 0.34."""
+    from vllm.v1.worker import worker_base
+
+    times = worker_base.CompilationTimes
+    return times(language_model=0.0, encoder=0.0, **({} if num_kv_blocks is None else {"num_kv_blocks": num_kv_blocks}))
+
+
+def gpu_memory_utilization(cache_config: Any) -> float:
+    """The share of the GPU that vLLM takes: unset since 0.34, and then by the way the cache is sized."""
+    return float(getattr(cache_config, "resolved_gpu_memory_utilization", cache_config.gpu_memory_utilization))
+
+
+def runner_output(names: list[str], **options: Any) -> Any:
+    """A model runner's output for the requests ``names``; the index beside their names went in 0.34."""
+    from vllm.v1.outputs import ModelRunnerOutput
+
+    index = {name: position for position, name in enumerate(names)}
+    return ModelRunnerOutput(req_ids=names, **options, **accepted(ModelRunnerOutput, req_id_to_index=index))
