@@ -86,7 +86,7 @@ def _resolve_graphs(settled: Settled, stage: BuiltStage, worker_config: Any, gra
     resolve = config.compilation_config.resolve_cudagraph_mode_and_sizes
     options = compat.accepted(
         resolve,
-        use_v2_model_runner=bool(getattr(config, "use_v2_model_runner", False)),
+        use_v2_model_runner=compat.uses_v2_runner(config),
         kv_cache_config=worker_config,
         max_num_reqs=config.scheduler_config.max_num_seqs,
         is_profiling=False,

@@ -4,6 +4,7 @@ Written against 0.33.0; every branch names the release that makes it needed.
 """
 
 import importlib
+import importlib.util
 import inspect
 from typing import Any
 
@@ -76,13 +77,19 @@ def scheduled_block_size(spec: Any, config: Any) -> int:
     return int(spec.block_size * size if resolve is None else resolve(spec, size))
 
 
+def uses_v2_runner(config: Any) -> bool:
+    """Whether the V2 model runner serves the launch: the configuration chooses up to 0.33; 0.34 has no other."""
+    chosen = getattr(config, "use_v2_model_runner", None)
+    return bool(importlib.util.find_spec("vllm.v1.worker.gpu_model_runner") is None if chosen is None else chosen)
+
+
 def make_speculator(config: Any, device: Any) -> Any:
     """The speculator of the model runner that vLLM would use; of its methods only ``load_model`` is called.
 
     The V1 runner (the default for hybrid and MoE models up to 0.28) chooses its drafter in ``gpu_model_runner.py``; the V2 runner has
     ``init_speculator``, with a third argument that only n-gram drafting reads since 0.32.
     """
-    if getattr(config, "use_v2_model_runner", False):
+    if uses_v2_runner(config):
         from vllm.v1.worker.gpu.spec_decode import init_speculator
 
         return init_speculator(config, device, **accepted(init_speculator, req_states=None))

@@ -213,7 +213,7 @@ def _engine(settled: Settled) -> EngineFacts:
             backend = stage.backends.get(name)
             if backend is not None:
                 layers[backend.get_name()] = layers.get(backend.get_name(), 0) + 1
-    runner = getattr(settled.config, "use_v2_model_runner", None) if settled.config is not None else None
+    runner = None if settled.config is None else "V2" if compat.uses_v2_runner(settled.config) else "V1"
     major, minor = settled.request.gpu.compute_capability
     layout = getattr(settled.config.cache_config, "kv_cache_layout", None) if settled.config is not None else None
     return EngineFacts(
@@ -224,7 +224,7 @@ def _engine(settled: Settled) -> EngineFacts:
         platform="cuda",
         compute_capability=f"{major}.{minor}",
         libraries="loaded" if libraries() else "stand-ins",
-        model_runner=None if runner is None else "V2" if runner else "V1",
+        model_runner=runner,
         attention_backends=layers,
         kv_cache_layout=str(getattr(layout, "name", layout)) if layout is not None else None,
     )

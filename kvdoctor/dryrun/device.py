@@ -9,7 +9,7 @@ from typing import Any, Self
 
 import torch
 
-from kvdoctor.dryrun.stand_in import StandIn, StandInAsked
+from kvdoctor.dryrun.stand_in import StandIn, StandInAsked, Untaught
 from kvdoctor.gpus import Gpu
 
 # vLLM 0.33's official image is built for CUDA 13; used only where torch has no CUDA version of its own (a CPU build).
@@ -84,7 +84,15 @@ def install_platform() -> None:
     members: dict[str, Any] = {name: classmethod(answer) for name, answer in answers.items()}
     for name in ("get_device_uuid", "get_current_memory_usage", "get_all_gpu_pci_bus_ids"):
         members[name] = unanswered(name)
-    platform = type("AssumedCuda", (CudaPlatformBase,), members)()
+    fallback = CudaPlatformBase.__getattr__
+
+    def from_torch(self: Any, name: str) -> Any:
+        # vLLM looks for what its platform lacks in torch.cuda, and answers None where that lacks it too.
+        if name.startswith("__") or hasattr(torch.cuda, name):
+            return fallback(self, name)
+        raise Untaught(f"{name} of the platform")
+
+    platform = type("AssumedCuda", (CudaPlatformBase,), {**members, "__getattr__": from_torch})()
     platforms._current_platform = platforms.current_platform = platform
 
 

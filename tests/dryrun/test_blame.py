@@ -133,3 +133,44 @@ def raised(act: Callable[[], object]) -> Exception:
     except Exception as error:  # noqa: BLE001 - whatever it is, with its traceback
         return error
     raise AssertionError("nothing was raised")
+
+
+def look_up_a_key_that_is_not_there() -> None:
+    exec(compile("{}['moved']", "vllm/v1/engine/core.py", "exec"), {"__name__": "vllm.v1.engine.core"})  # noqa: S102 - as from vLLM's lines
+
+
+def check_and_mean_it() -> None:
+    exec(compile("raise KeyError('not among the known')", "vllm/config.py", "exec"), {"__name__": "vllm.config"})  # noqa: S102 - as above
+
+
+def test_an_accident_in_vllms_lines_is_a_finding_on_a_tested_release_and_no_answer_on_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    from kvdoctor.dryrun import blame
+
+    error = raised(look_up_a_key_that_is_not_there)
+    assert blame.is_accident(error)
+    monkeypatch.setattr(blame, "tested", lambda: True)
+    assert judged(error) is None
+    monkeypatch.setattr(blame, "tested", lambda: False)
+    ours = judged(error)
+    assert isinstance(ours, Unassessed)
+    assert ours.message.endswith("failed at 'building the model', by no check of its own: KeyError: 'moved'")
+
+
+def test_what_vllm_raises_itself_is_meant_whatever_its_kind() -> None:
+    from kvdoctor.dryrun.blame import is_accident
+
+    assert not is_accident(raised(check_and_mean_it))
+
+
+def test_a_module_of_vllm_that_is_gone_is_no_package_to_install() -> None:
+    ours = judged(ModuleNotFoundError("No module named 'vllm.v1.moved'", name="vllm.v1.moved"))
+    assert isinstance(ours, Unassessed)
+    assert ours.message.endswith("(at 'building the model'): No module named 'vllm.v1.moved'")
+    assert ours.message.startswith("kvdoctor does not know this of vLLM ")
+
+
+def test_a_package_that_is_missing_is_found_below_what_wraps_it() -> None:
+    wrapped = caused_by(ValueError("Ray is not installed"), ModuleNotFoundError("No module named 'ray'", name="ray"))
+    ours = judged(wrapped)
+    assert isinstance(ours, Unassessed)
+    assert ours.message == "a/b needs a package that is not installed here (at 'building the model'): No module named 'ray'"
