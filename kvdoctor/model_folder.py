@@ -24,22 +24,24 @@ class ModelFolder:
     broken: BadRequest | None
 
 
-def find_model_folders(directory: Path) -> tuple[ModelFolder, ...]:
+def find_model_folders(directory: Path, *, option: str = "--all") -> tuple[ModelFolder, ...]:
     """List the models in ``directory`` by name. Drafters of other models are left out: they are not served alone.
+
+    ``option`` is what the user gave the directory by.
 
     Raises:
         BadRequest: there is no such directory, or no model in it.
 
     """
     if not directory.is_dir():
-        raise BadRequest(f"--all {directory} is no directory", hint="Give a directory that holds one folder for each model.")
+        raise BadRequest(f"{option} {directory} is no directory", hint="Give a directory that holds one folder for each model.")
     try:
         entries = sorted(entry for entry in directory.iterdir() if entry.is_dir())
     except OSError as error:
-        raise BadRequest(f"--all {directory} cannot be read: {error.strerror}", hint="Check the path and its permissions.") from None
+        raise BadRequest(f"{option} {directory} cannot be read: {error.strerror}", hint="Check the path and its permissions.") from None
     folders = [folder for entry in entries if (folder := _read(entry)) is not None]
     if not folders:
-        raise BadRequest(f"--all {directory} has no model in it", hint="Each model is a folder of its own, with a config.json.")
+        raise BadRequest(f"{option} {directory} has no model in it", hint="Each model is a folder of its own, with a config.json.")
     return tuple(folders)
 
 

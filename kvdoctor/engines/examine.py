@@ -1,29 +1,15 @@
 """Look up, in a release's source and without importing it, the names that the dry launch needs."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from kvdoctor.engines import releases
 from kvdoctor.engines.needed_names import NEEDED, NeededName
 from kvdoctor.engines.source_tree import Found, SourceTree
+from kvdoctor.trial import Lost
 
 # More places than this say nothing about where a name has gone.
 _MOST_PLACES = 3
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lost:
-    """What the release no longer has as the dry launch needs it.
-
-    ``what`` tells a name that is gone from one that takes other arguments; ``detail`` says which, or where it may be now.
-    """
-
-    name: str
-    what: Literal["gone", "arguments"]
-    detail: str
-    use: str
 
 
 def examine(root: Path, version: str | None, needed: Iterable[NeededName] = NEEDED) -> tuple[Lost, ...]:

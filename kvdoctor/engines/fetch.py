@@ -12,6 +12,7 @@ from kvdoctor.engines.dependencies import Requirements, installed_with
 from kvdoctor.engines.index import download, look_up
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Manifest, Store, StoredEngine, Wheel, check_release, size_limit
+from kvdoctor.engines.trials import trial_notes
 from kvdoctor.engines.unpack import unpack
 from kvdoctor.errors import Unassessed
 
@@ -51,7 +52,7 @@ def as_engine(stored: StoredEngine) -> Engine:
         vllm_version=stored.version,
         notes=releases.notes(stored.version),
         path=stored.path,
-        dependency_notes=dependency_notes(manifest, all_packages=False),
+        dependency_notes=(*trial_notes(stored.version), *dependency_notes(manifest, all_packages=False)),
     )
 
 

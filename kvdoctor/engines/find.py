@@ -12,11 +12,13 @@ from kvdoctor.engines.checkout import find_checkout
 from kvdoctor.engines.fetch import as_engine, fetch_release
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Store
+from kvdoctor.engines.trials import trial_notes
 from kvdoctor.errors import BadRequest, Unassessed
 from kvdoctor.home import expanded
 
 _INSTALL = "pip install 'kvdoctor[vllm]'"
 _FORMS = f"Give --vllm a release like {releases.TESTED[0]}, a directory with vLLM's source, or python:PATH; or leave it out."
+_FETCHED = "fetched:"
 
 
 def find_engine(
@@ -29,14 +31,18 @@ def find_engine(
     """Find the engine for ``text``, the value of ``--vllm``: nothing for the installed one, a release, a checkout, or ``python:PATH``.
 
     A release that is not in the cache is fetched, unless ``offline``. ``on_step`` hears what that is at, ``note`` what the user must know.
+    The installed release is not fetched a second time, unless ``fetched:RELEASE`` asks for it: installed it has its own libraries.
     """
     if not text:
         return _installed()
     kind, colon, path = text.partition(":")
     if kind == "python" and colon:
         return _interpreter(path)
-    if releases.is_release(text):
-        return as_engine(fetch_release(text, Store(), offline=offline, on_step=on_step or _ignore, note=note or _ignore))
+    release = text.removeprefix(_FETCHED)
+    if release == text and releases.is_release(text) and installed_release() == text:
+        return _installed()
+    if releases.is_release(release):
+        return as_engine(fetch_release(release, Store(), offline=offline, on_step=on_step or _ignore, note=note or _ignore))
     folder = expanded(text)
     if folder.is_dir():
         return find_checkout(folder.absolute(), hint=_FORMS)
@@ -51,7 +57,21 @@ def _installed() -> Engine:
     if not sys.executable:
         raise Unassessed("the Python interpreter that runs kvdoctor is unknown", hint="Give one: --vllm python:PATH.")
     version = _installed_version()
-    return Engine(python=sys.executable, source="installed", vllm_version=version, notes=releases.notes(version))
+    return Engine(
+        python=sys.executable,
+        source="installed",
+        vllm_version=version,
+        notes=releases.notes(version),
+        dependency_notes=trial_notes(version),
+    )
+
+
+def installed_release() -> str | None:
+    """Say which release is installed beside kvdoctor, whatever it was built for (``0.33.0+cu129``); ``None`` without one."""
+    try:
+        return _installed_version().partition("+")[0]
+    except Unassessed:
+        return None
 
 
 def _installed_version() -> str:

@@ -45,7 +45,10 @@ _ARGUMENTS = (
     NeededName(places=("vllm.engine.arg_utils:EngineArgs.from_cli_args",), use="the arguments as vLLM keeps them", positional=1),
     NeededName(places=("vllm.engine.arg_utils:AsyncEngineArgs.from_cli_args",), use="the arguments as vLLM keeps them", positional=1),
     NeededName(
-        places=("vllm.engine.arg_utils:EngineArgs.create_engine_config",), use="the configuration", positional=0, keywords=("usage_context",)
+        places=("vllm.engine.arg_utils:EngineArgs.create_engine_config",),
+        use="the configuration",
+        positional=0,
+        keywords=("usage_context",),
     ),
     NeededName(places=("vllm.usage.usage_lib:UsageContext.OPENAI_API_SERVER",), use="the defaults of `vllm serve`"),
     NeededName(places=("vllm.usage.usage_lib:UsageContext.LLM_CLASS",), use="the defaults of LLM()"),
@@ -98,7 +101,8 @@ _DEVICE = (
         places=("vllm.distributed.device_communicators.base_device_communicator:DeviceCommunicatorBase",), use="communicators open nothing"
     ),
     NeededName(
-        places=("vllm.distributed.device_communicators.shm_broadcast:MessageQueue.create_from_process_group",), use="no shared memory is opened"
+        places=("vllm.distributed.device_communicators.shm_broadcast:MessageQueue.create_from_process_group",),
+        use="no shared memory is opened",
     ),
     NeededName(places=("vllm.distributed.parallel_state:_node_count",), use="the assumed cluster is one node"),
     NeededName(
@@ -128,11 +132,11 @@ _DEVICE = (
 
 _MODEL = (
     NeededName(places=("vllm.model_executor.model_loader:get_model_loader",), use="the loader that is replaced: no weights are loaded"),
-    NeededName(
-        places=("vllm.model_executor.model_loader:get_model",), use="the model is built", positional=0, keywords=("vllm_config",)
-    ),
+    NeededName(places=("vllm.model_executor.model_loader:get_model",), use="the model is built", positional=0, keywords=("vllm_config",)),
     *_attributes(
-        "vllm.model_executor.model_loader.base_loader:BaseModelLoader", "download_model load_weights load_model", "the loader that is replaced"
+        "vllm.model_executor.model_loader.base_loader:BaseModelLoader",
+        "download_model load_weights load_model",
+        "the loader that is replaced",
     ),
     NeededName(
         places=("vllm.model_executor.model_loader.utils:initialize_model",),
@@ -141,7 +145,9 @@ _MODEL = (
         keywords=("vllm_config", "model_config", "prefix"),
     ),
     NeededName(places=("vllm.utils.torch_utils:set_default_torch_dtype",), use="the model is built in its dtype", positional=1),
-    NeededName(places=("vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",), use="the attention layers of the built model"),
+    NeededName(
+        places=("vllm.model_executor.layers.attention_layer_base:AttentionLayerBase",), use="the attention layers of the built model"
+    ),
     NeededName(
         places=("vllm.model_executor.models.registry:_run_in_subprocess",), use="model classes are inspected here, where the stand-ins are"
     ),
@@ -212,7 +218,9 @@ _PLANNING = (
         positional=4,
         offered=("hint",),  # passed on as it comes (0.34)
     ),
-    NeededName(places=("vllm.v1.core.kv_cache_utils:resolve_kv_cache_block_sizes",), use="the scheduler's and the hash block", positional=2),
+    NeededName(
+        places=("vllm.v1.core.kv_cache_utils:resolve_kv_cache_block_sizes",), use="the scheduler's and the hash block", positional=2
+    ),
     NeededName(
         places=("vllm.v1.core.kv_cache_utils:resolve_dcp_kv_block_size",), use="decode context parallelism", positional=2, since=(0, 29)
     ),
@@ -221,9 +229,7 @@ _PLANNING = (
     NeededName(places=("vllm.v1.worker.worker_base:record_kv_cache_layout",), use="the KV layout", positional=2, since=(0, 29)),
     NeededName(places=("vllm.v1.worker.gpu_worker:reserve_mm_ipc_gpu_memory",), use="a given budget", positional=3, since=(0, 31)),
     *_attributes("vllm.v1.kv_cache_interface:KVCacheConfig", "num_blocks kv_cache_groups kv_cache_tensors", "the plan's figures"),
-    *_attributes(
-        "vllm.v1.kv_cache_interface:KVCacheSpec", "block_size page_size_bytes max_memory_usage_bytes", "the plan's figures"
-    ),
+    *_attributes("vllm.v1.kv_cache_interface:KVCacheSpec", "block_size page_size_bytes max_memory_usage_bytes", "the plan's figures"),
     *_attributes("vllm.v1.kv_cache_interface:KVCacheGroupSpec", "layer_names kv_cache_spec", "the plan's groups"),
     NeededName(places=("vllm.v1.kv_cache_interface:KVQuantMode",), use="layer specs given directly"),
     NeededName(places=("vllm.v1.attention.backends.registry:MambaAttentionBackendEnum",), use="layer specs given directly"),
@@ -255,9 +261,7 @@ _CHECKS = (
     *_attributes("vllm.config:CompilationConfig", "static_forward_context cudagraph_mode", "the layers, and the CUDA-graph mode"),
     NeededName(places=("vllm.distributed.kv_events:EventPublisherFactory.create",), use="no events are published"),
     NeededName(places=("vllm.distributed.kv_events:NullEventPublisher",), use="no events are published", positional=0),
-    NeededName(
-        places=("vllm.v1.core.sched.scheduler:MultiModalBudget",), use="the scheduler's multimodal budget", positional=2
-    ),
+    NeededName(places=("vllm.v1.core.sched.scheduler:MultiModalBudget",), use="the scheduler's multimodal budget", positional=2),
     NeededName(
         places=("vllm.v1.core.sched.scheduler:Scheduler",),
         use="the scheduler's own checks",

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 _MOST_HOPS = 20
+_DEFINITION = re.compile(r"^(?:class|def|async def) (\w+)", re.MULTILINE)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 # Where statements can stand that still bind names of their module or class.
 _BODIES = ("body", "orelse", "handlers", "finalbody", "cases")
@@ -20,7 +21,10 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, kw_only=True)
 class Module:
-    """A module's names. ``imports`` maps a name to the module and the name there, ``None`` for a module; ``typed`` are for checkers only."""
+    """A module's names.
+
+    ``imports`` maps a name to the module and the name there, ``None`` for a module; ``typed`` are imported for type checkers only.
+    """
 
     name: str
     assigned: frozenset[str]
@@ -68,6 +72,7 @@ class SourceTree:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._modules: dict[str, Module | None] = {}
+        self._definitions: dict[str, list[str]] | None = None
 
     def module(self, name: str) -> Module | None:
         """Read a module; ``None`` when there is none of that name, or none that this Python can read."""
@@ -102,9 +107,13 @@ class SourceTree:
 
     def definitions(self, name: str) -> tuple[str, ...]:
         """Look through the whole tree for modules that define ``name`` now: where something has moved to."""
-        pattern = re.compile(rf"^(?:class|def|async def) {re.escape(name)}\b", re.MULTILINE)
-        hits = [path for path in sorted((self._root / "vllm").rglob("*.py")) if pattern.search(_text(path))]
-        return tuple(".".join(path.relative_to(self._root).with_suffix("").parts).removesuffix(".__init__") for path in hits)
+        if self._definitions is None:
+            self._definitions = {}
+            for path in sorted((self._root / "vllm").rglob("*.py")):
+                module = ".".join(path.relative_to(self._root).with_suffix("").parts).removesuffix(".__init__")
+                for defined in set(_DEFINITION.findall(_text(path))):
+                    self._definitions.setdefault(defined, []).append(module)
+        return tuple(self._definitions.get(name, ()))
 
     def _read(self, name: str) -> Module | None:
         base = self._root.joinpath(*name.split("."))
@@ -186,9 +195,7 @@ class SourceTree:
                 if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name) and "ClassVar" not in ast.unparse(line.annotation):
                     fields[line.target.id] = not _has_default(line.value)
         required = frozenset(name for name, needed in fields.items() if needed)
-        return Parameters(
-            positional=tuple(fields), names=frozenset(fields), required=required, any_keyword=False, any_positional=False
-        )
+        return Parameters(positional=tuple(fields), names=frozenset(fields), required=required, any_keyword=False, any_positional=False)
 
 
 def _collect(body: Sequence[ast.AST], names: _Names, *, own: str, typed: bool = False) -> None:
@@ -200,7 +207,10 @@ def _collect(body: Sequence[ast.AST], names: _Names, *, own: str, typed: bool = 
             case ast.Import():
                 for alias in line.names:
                     into = names.typed if typed else names.imports
-                    into[alias.asname or alias.name.partition(".")[0]] = (alias.name if alias.asname else alias.name.partition(".")[0], None)
+                    into[alias.asname or alias.name.partition(".")[0]] = (
+                        alias.name if alias.asname else alias.name.partition(".")[0],
+                        None,
+                    )
             case ast.ImportFrom():
                 _collect_from(line, names, own=own, typed=typed)
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign():
@@ -254,7 +264,10 @@ def _set_on_self(owner: ast.ClassDef) -> set[str]:
         for method in owner.body
         if isinstance(method, _FUNCTIONS)
         for node in ast.walk(method)
-        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name) and node.value.id == "self"
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Store)
+        and isinstance(node.value, ast.Name)
+        and node.value.id == "self"
     }
 
 

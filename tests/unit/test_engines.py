@@ -30,6 +30,27 @@ def test_the_installed_engine_is_this_interpreters(monkeypatch: pytest.MonkeyPat
     assert (engine.python, engine.source, engine.vllm_version, engine.notes) == (sys.executable, "installed", "0.33.0", ())
 
 
+@pytest.mark.parametrize("version", ["0.33.0", "0.33.0+cu129"])
+def test_the_release_that_is_installed_is_not_fetched_again(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
+    install(monkeypatch, version)
+    assert find_engine("0.33.0", offline=True).source == "installed"
+
+
+def test_the_installed_release_is_fetched_when_that_is_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    install(monkeypatch, "0.33.0")
+    monkeypatch.setenv("KVDOCTOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(Unassessed, match=r"vLLM 0\.33\.0 is not in the engine cache"):
+        find_engine("fetched:0.33.0", offline=True)
+
+
+@pytest.mark.parametrize("version", ["0.33.0.dev7+gabc", "0.33.1", None])
+def test_another_build_than_the_release_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, version: str | None) -> None:
+    install(monkeypatch, version)
+    monkeypatch.setenv("KVDOCTOR_CACHE_DIR", str(tmp_path))
+    with pytest.raises(Unassessed, match=r"vLLM 0\.33\.0 is not in the engine cache"):
+        find_engine("0.33.0", offline=True)
+
+
 @pytest.mark.parametrize("version", ["0.27.1", "0.32.0", "0.33.1", "0.33.2.dev7+gabc", "0.33.0+cu129", "0.33.0rc1"])
 def test_builds_of_the_tested_releases_are_taken_without_a_word(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     install(monkeypatch, version)
@@ -64,7 +85,9 @@ def test_another_interpreter_keeps_the_path_it_was_called_by(tmp_path: Path) -> 
     assert (engine.python, engine.source, engine.vllm_version) == (str(link), f"python:{link}", None)
 
 
-@pytest.mark.parametrize("text", ["python:", "python:/nope/python", "0.27", "v0.27.1", "latest", "/nope/vllm", "/", "PYTHON:x"])
+@pytest.mark.parametrize(
+    "text", ["python:", "python:/nope/python", "0.27", "v0.27.1", "latest", "/nope/vllm", "/", "PYTHON:x", "fetched:", "fetched:latest"]
+)
 def test_an_engine_that_is_not_there_is_refused(text: str) -> None:
     with pytest.raises(BadRequest) as caught:
         find_engine(text)

@@ -1,0 +1,128 @@
+"""``kvdoctor engines test`` without vLLM: what it plans, with what it compares, and how it ends."""
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from kvdoctor.cli import engine_trial
+from kvdoctor.cli.engine_trial import SAMPLES, source_of, try_engine
+from kvdoctor.cli.main import run
+from kvdoctor.cli.planning import EngineFinder
+from kvdoctor.engines import releases
+from kvdoctor.engines.interface import Engine
+from kvdoctor.engines.pool import Job, Outcome
+from kvdoctor.engines.trials import read_trial
+from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.trial import BUDGET_BYTES, Trial
+from tests.unit import plans
+
+NEW = "9.9.9"
+
+
+@pytest.fixture
+def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
+    """What is planned, each as a small model; engines are folders of ours."""
+    monkeypatch.setenv("KVDOCTOR_CACHE_DIR", str(tmp_path / "cache"))
+    (tmp_path / "vllm").mkdir()
+    (tmp_path / "vllm/__init__.py").touch()
+    seen: list[Job] = []
+
+    def find(_finder: object, text: str) -> Engine:
+        return Engine(python=sys.executable, source=f"release {text}, fetched", vllm_version=text, notes=(), path=(str(tmp_path),))
+
+    def plan(given: list[Job], **_options: object) -> dict[int, Outcome]:
+        seen.extend(given)
+        return {number: plans.llama() for number in range(len(given))}
+
+    monkeypatch.setattr(EngineFinder, "find", find)
+    monkeypatch.setattr(engine_trial, "_plan", plan)
+    monkeypatch.setattr(engine_trial, "examine", lambda *_arguments: ())
+    return seen
+
+
+def tried(text: str = NEW, *, samples: Path | None = None) -> Trial:
+    return try_engine(text, samples=samples, offline=True, timeout=60, verbose=False, quiet=True)
+
+
+def test_each_sample_is_planned_by_the_release_and_by_the_newest_tested_one(jobs: list[Job]) -> None:
+    trial = tried()
+    versions = [job.engine.vllm_version for job in jobs]
+    assert versions == [NEW, releases.TESTED[-1]] * len(SAMPLES)
+    assert {job.request.kv_cache_memory_bytes for job in jobs} == {BUDGET_BYTES}
+    assert {job.request.gpu.name for job in jobs} == {"h100-80g"}
+    assert tuple(sample.name for sample in trial.samples) == SAMPLES
+    assert (trial.version, trial.baseline, trial.conclusion) == (NEW, releases.TESTED[-1], "usable")
+
+
+def test_the_newest_tested_release_is_compared_with_the_one_before_it(jobs: list[Job]) -> None:
+    assert tried(releases.TESTED[-1]).baseline == releases.TESTED[-2]
+    assert jobs
+
+
+def test_without_a_tested_release_at_hand_nothing_is_compared(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    find = EngineFinder.find
+
+    def only_new(finder: EngineFinder, text: str) -> Engine:
+        if text != NEW:
+            raise Unassessed("not fetched", hint="h")
+        return find(finder, text)
+
+    monkeypatch.setattr(EngineFinder, "find", only_new)
+    assert tried().baseline is None
+    assert len(jobs) == len(SAMPLES)
+
+
+def test_samples_of_the_users_own_are_launched_as_they_say(jobs: list[Job], tmp_path: Path) -> None:
+    (tmp_path / "mine/model").mkdir(parents=True)
+    (tmp_path / "mine/model/config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "mine/model/launch.toml").write_text('gpu = "b200"\nargs = ["--max-num-seqs", "8"]\n')
+    assert [sample.name for sample in tried(samples=tmp_path / "mine").samples] == ["model"]
+    assert {(job.request.gpu.name, job.request.vllm_args) for job in jobs} == {("b200", ("--max-num-seqs", "8"))}
+
+
+@pytest.mark.parametrize("launch", ['args = ["--trust-remote-code"]', "args = 3"])
+def test_a_sample_that_cannot_be_launched_as_it_says_leaves_the_others(jobs: list[Job], tmp_path: Path, launch: str) -> None:
+    for name in ("bad", "good"):
+        (tmp_path / "mine" / name).mkdir(parents=True)
+        (tmp_path / "mine" / name / "config.json").write_text('{"model_type": "llama"}')
+    (tmp_path / "mine/bad/launch.toml").write_text(launch)
+    trial = tried(samples=tmp_path / "mine")
+    assert [(sample.name, sample.outcome) for sample in trial.samples] == [("bad", "not assessed"), ("good", "planned")]
+    assert len(jobs) == 2
+
+
+def test_the_source_is_where_the_engine_imports_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(python=sys.executable, source="x", vllm_version=None, notes=())
+    (tmp_path / "wheel/vllm").mkdir(parents=True)
+    (tmp_path / "wheel/vllm/__init__.py").touch()
+    beside = dataclasses.replace(engine, path=(str(tmp_path / "beside"), str(tmp_path / "wheel")))
+    assert source_of(beside) == tmp_path / "wheel"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _name: SimpleNamespace(origin=str(tmp_path / "site/vllm/__init__.py")))
+    assert source_of(engine) == tmp_path / "site"
+    with pytest.raises(BadRequest, match="the source of python:/x is not at hand"):
+        source_of(dataclasses.replace(engine, python="/x", source="python:/x"))
+
+
+def test_a_usable_release_ends_in_0_and_is_listed_so(jobs: list[Job], capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["engines", "test", NEW, "-q"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "usable: 10 of 10 samples planned, 0 names gone or changed"
+    assert jobs
+    kept = read_trial(NEW)
+    assert kept is not None
+    assert kept.conclusion == "usable"
+
+
+@pytest.mark.parametrize(("planned", "code"), [(3, 1), (0, 3)])
+def test_a_release_of_partial_or_no_use_ends_in_1_or_3(jobs: list[Job], monkeypatch: pytest.MonkeyPatch, planned: int, code: int) -> None:
+    def plan(given: list[Job], **_options: object) -> dict[int, Outcome]:
+        news = [number for number, job in enumerate(given) if job.engine.vllm_version == NEW]
+        failure = Unassessed("no answer", hint="h")
+        return {number: plans.llama() if number not in news[planned:] else failure for number in range(len(given))}
+
+    monkeypatch.setattr(engine_trial, "_plan", plan)
+    assert run(["engines", "test", NEW, "-q", "--format", "json"]) == code
+    assert not jobs
