@@ -126,8 +126,25 @@ _DEVICE = (
     NeededName(places=("vllm.distributed.parallel_state:destroy_model_parallel",), use="the next stage's groups", positional=0),
     NeededName(places=("vllm.distributed.parallel_state:destroy_distributed_environment",), use="the next stage's groups", positional=0),
     NeededName(places=("vllm.distributed.parallel_state:get_pp_group",), use="drafts are made by the last stage", positional=0),
-    NeededName(places=("vllm.utils.deep_gemm:has_deep_gemm",), use="DeepGEMM counts as present", positional=0),
-    NeededName(places=("vllm._custom_ops:scaled_fp8_quant",), use="operators are named after they are registered"),
+    NeededName(places=("vllm.utils.deep_gemm:_apply_pdl",), use="DeepGEMM's library does not ask the driver"),
+    NeededName(places=("vllm:_custom_ops",), use="operators are named after they are registered"),
+    NeededName(places=("vllm:__version__",), use="which vLLM answers"),
+)
+
+# The V1 runner's drafters: there is no such runner since 0.34.
+_DRAFTERS = tuple(
+    NeededName(
+        places=(f"vllm.v1.spec_decode.{place}",), use="the draft model of the V1 runner", positional=2, offered=("runner",), until=until
+    )
+    for place, until in (
+        ("draft_model:DraftModelProposer", (0, 34)),
+        ("gemma4:Gemma4Proposer", (0, 34)),
+        ("step3p5:Step3p5MTPProposer", (0, 34)),
+        ("dflash:DFlashProposer", (0, 34)),
+        ("eagle:EagleProposer", (0, 34)),
+        ("medusa:MedusaProposer", (0, 33)),
+        ("extract_hidden_states:ExtractHiddenStatesProposer", (0, 34)),
+    )
 )
 
 _MODEL = (
@@ -202,6 +219,15 @@ _PLANNING = (
     NeededName(
         places=("vllm.v1.worker.worker_base:CompilationTimes",),
         use="what a worker reports after its warm-up",
+        positional=0,
+        keywords=("language_model", "encoder"),
+        offered=("num_kv_blocks",),
+    ),
+    NeededName(
+        places=("vllm.v1.worker.worker_base:CompilationTimes",),
+        use="the blocks of the extensible KV cache",
+        positional=0,
+        keywords=("language_model", "encoder", "num_kv_blocks"),
         since=(0, 34),
     ),
     NeededName(
@@ -300,4 +326,4 @@ _PREFIX = (
     ),
 )
 
-NEEDED: tuple[NeededName, ...] = (*_ARGUMENTS, *_CONFIGURATION, *_DEVICE, *_MODEL, *_PLANNING, *_CHECKS, *_PREFIX)
+NEEDED: tuple[NeededName, ...] = (*_ARGUMENTS, *_CONFIGURATION, *_DEVICE, *_MODEL, *_DRAFTERS, *_PLANNING, *_CHECKS, *_PREFIX)

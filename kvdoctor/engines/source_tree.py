@@ -185,10 +185,11 @@ class SourceTree:
                 yield from self._ancestry(parent, hops + 1)
 
     def _fields(self, found: Found) -> Parameters | None:
-        """Take the fields of a dataclass, its ancestors' too; ``None`` for a class that is none."""
+        """Take the fields of a dataclass or a named tuple, its ancestors' too; ``None`` for another class."""
         fields: dict[str, bool] = {}
         owners = [owner.node for owner in self._ancestry(found) if isinstance(owner.node, ast.ClassDef)]
-        if not any(_last(decorator) in {"dataclass", "config"} for owner in owners for decorator in owner.decorator_list):
+        made = {_last(mark) for owner in owners for mark in (*owner.decorator_list, *owner.bases)}
+        if not made & {"dataclass", "config", "NamedTuple"}:
             return None
         for owner in reversed(owners):
             for line in owner.body:

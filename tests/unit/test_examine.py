@@ -1,5 +1,6 @@
 """A release's source, looked up without importing it: what is there, and what is gone."""
 
+import ast
 import textwrap
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from kvdoctor.engines.examine import applies, examine
 from kvdoctor.engines.needed_names import NEEDED, NeededName
 from kvdoctor.engines.source_tree import SourceTree
 from kvdoctor.trial import Lost
+
+DRY_RUN = Path(__file__).parents[2] / "kvdoctor/dryrun"
 
 # A small vLLM: re-exports, a lazy map, inheritance over modules, names behind conditions.
 TREE = {
@@ -29,6 +32,9 @@ TREE = {
             names: list[str]
             tokens: list[int]
             extra: dict = field(default_factory=dict)
+        class Times(typing.NamedTuple):
+            encoder: float
+            blocks: int | None = None
     """,
     "core.py": """
         from .base import Base
@@ -132,6 +138,7 @@ def test_a_call_that_fits_is_none_to_report(root: Path, place: str, call: dict[s
         ("vllm.core:Engine.inherited", {"positional": 1}, "also wants two"),
         ("vllm.core:Engine.plain", {"positional": 0}, "also wants config"),
         ("vllm.base:Output", {"positional": 0, "keywords": ("names",)}, "also wants tokens"),
+        ("vllm.base:Times", {"positional": 0, "keywords": ("encoder", "decoder")}, "takes no decoder"),
     ],
 )
 def test_a_call_that_does_not_fit_is_told_with_what_is_wrong(root: Path, place: str, call: dict[str, object], detail: str) -> None:
@@ -165,6 +172,36 @@ def test_a_release_is_asked_only_for_what_is_taken_of_it(version: str | None, *,
 
 def test_a_build_without_a_number_is_asked_for_what_the_newest_is() -> None:
     assert applies(NeededName(places=("m:x",), use="a test", since=(0, 34)), None)
+
+
+def _taken(path: Path) -> set[str]:
+    """What a file of the dry launch imports of vLLM, and what it takes of the modules that it imports."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    modules = {place.partition(":")[0] for name in NEEDED for place in name.places}
+    taken: set[str] = set()
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "vllm":
+            continue
+        for alias in node.names:
+            if f"{node.module}.{alias.name}" in modules:
+                local = alias.asname or alias.name
+                used = [use for use in ast.walk(tree) if isinstance(use, ast.Attribute) and isinstance(use.value, ast.Name)]
+                taken |= {f"{node.module}.{alias.name}:{use.attr}" for use in used if ast.unparse(use.value) == local}
+            else:
+                taken.add(f"{node.module}:{alias.name}")
+    return taken
+
+
+@pytest.mark.parametrize("path", sorted(DRY_RUN.glob("*.py")), ids=lambda path: path.stem)
+def test_each_name_that_the_dry_launch_takes_of_vllm_is_in_the_list(path: Path) -> None:
+    """A name that is missing gets its line in kvdoctor/engines/needed_names.py."""
+    listed = {f"{module}:{top}" for name in NEEDED for place in name.places for module, top in [_top(place)]}
+    assert _taken(path) <= listed
+
+
+def _top(place: str) -> tuple[str, str]:
+    module, _, path = place.partition(":")
+    return module, path.partition(".")[0]
 
 
 def test_the_list_names_each_place_once_and_as_it_is_written_in_python() -> None:
