@@ -85,8 +85,10 @@ def _build_dataclass(kind: type[Any], data: Any, where: str) -> Any:
     if not isinstance(data, dict):
         raise ValueError(f"{where} is not an object")  # noqa: TRY004 - as above
     hints = typing.get_type_hints(kind)
-    names = [f.name for f in dataclasses.fields(kind)]
-    missing = [name for name in names if name not in data]
+    fields = dataclasses.fields(kind)
+    # A field with a default came after reports were first saved: an older one is read without it.
+    missing = [f.name for f in fields if f.name not in data and f.default is dataclasses.MISSING]
     if missing:
         raise ValueError(f"{where} lacks {', '.join(missing)}")
+    names = [f.name for f in fields if f.name in data]
     return kind(**{name: _build(hints[name], data[name], f"{where}.{name}") for name in names})

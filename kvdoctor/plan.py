@@ -111,6 +111,8 @@ class LaunchFacts:
     cudagraph_mode: str | None
     speculative_method: str | None
     num_speculative_tokens: int | None
+    # vLLM 0.34: the cache is sized after warm-up from the memory then free, not before from a profile. ``None``: a release without it.
+    extensible_kv_cache: bool | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -148,4 +148,5 @@ FIGURES = (
     _at(SETTINGS, "cudagraph_mode", "launch.cudagraph_mode"),
     _at(SETTINGS, "speculative_method", "launch.speculative_method"),
     _at(SETTINGS, "num_speculative_tokens", "launch.num_speculative_tokens"),
+    _at(SETTINGS, "extensible_kv_cache", "launch.extensible_kv_cache"),
 )

@@ -47,6 +47,8 @@ _SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("launch.kv_cache_dtype", ("--kv-cache-dtype",)),
     ("engine.attention_backend_layers", ("--attention-backend", "--attention-config")),
     ("memory.gpu_memory_utilization", ("--gpu-memory-utilization",)),
+    ("group_blocks", ("--block-size",)),
+    ("launch.extensible_kv_cache", ("--enable-extensible-kv-cache", "--no-enable-extensible-kv-cache")),
 )
 
 

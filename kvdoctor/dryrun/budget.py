@@ -8,6 +8,8 @@ from kvdoctor.dryrun.settled import Settled
 
 # Runtime state that no formula here covers: CUDA graphs, kernels' workspaces, libraries. See ``_allowance``.
 FIXED_ALLOWANCE_BYTES = 5 * 2**28
+# What CUDA's context holds of the GPU before vLLM looks: outside the estimate of old, inside what 0.34 measures.
+CONTEXT_BYTES = 2**29
 # With weights that do not fit, the layout is still planned: with this budget, and without capacity figures.
 LAYOUT_ONLY_BYTES = 2**40
 
@@ -29,7 +31,7 @@ def settle(settled: Settled) -> None:
         return
     budget.source = "estimate"
     requested = math.ceil(request.gpu.memory_bytes * compat.gpu_memory_utilization(config.cache_config))
-    budget.allowance_bytes, budget.allowance_source = _allowance(config)
+    budget.allowance_bytes, budget.allowance_source = _allowance(config, request.gpu.memory_bytes - requested)
     left = [requested - stage.weights_bytes - budget.allowance_bytes for stage in settled.stages]
     budget.weights_fit = all(bytes_left > 0 for bytes_left in left)
     budget.stage_bytes = left if budget.weights_fit else [LAYOUT_ONLY_BYTES] * len(left)
@@ -46,7 +48,7 @@ def _less_mm_reserve(given: int, config: Any) -> int:
     return int(reserve(given, config.model_config.multimodal_config, processes))
 
 
-def _allowance(config: Any) -> tuple[int, str]:
+def _allowance(config: Any, unrequested_bytes: int) -> tuple[int, str]:
     """Bytes kept back for everything but weights and KV cache, and how they were counted. kvdoctor's estimate, not vLLM's.
 
     One batch's widest activations, the sampler's logits in two precisions, and a fixed part. Set against four public boots, the
@@ -65,7 +67,13 @@ def _allowance(config: Any) -> tuple[int, str]:
         f"{activations / 2**30:.2f} GiB for the activations of {scheduler.max_num_batched_tokens} tokens, "
         f"{logits / 2**30:.2f} GiB for the logits of {scheduler.max_num_seqs} sequences"
     )
-    return FIXED_ALLOWANCE_BYTES + activations + logits, parts
+    margin = compat.extensible_margin(config.cache_config, activations + logits)
+    if margin is None:
+        return FIXED_ALLOWANCE_BYTES + activations + logits, parts
+    # Kept free of what the whole GPU has, so that what was not requested in the first place counts towards it.
+    kept = max(0, CONTEXT_BYTES + margin - unrequested_bytes)
+    parts += f", {kept / 2**30:.2f} GiB for CUDA's context and the margin of the extensible KV cache"
+    return FIXED_ALLOWANCE_BYTES + activations + logits + kept, parts
 
 
 def _widest(size: Any) -> int:

@@ -158,3 +158,12 @@ def runner_output(names: list[str], **options: Any) -> Any:
 
     index = {name: position for position, name in enumerate(names)}
     return ModelRunnerOutput(req_ids=names, **options, **accepted(ModelRunnerOutput, req_id_to_index=index))
+
+
+def extensible_margin(cache_config: Any, transient_bytes: int) -> int | None:
+    """Bytes that an extensible KV cache leaves free beyond the transient peak (0.34); ``None`` where the cache is sized from a profile."""
+    if not getattr(cache_config, "enable_extensible_kv_cache", False):
+        return None
+    from vllm.v1.worker import extensible_kv_cache as sizing
+
+    return max(int(sizing.KV_CACHE_MARGIN_FLOOR_BYTES), int(sizing.KV_CACHE_MARGIN_FRACTION * transient_bytes))

@@ -262,6 +262,7 @@ def _launch(settled: Settled) -> LaunchFacts:
         cudagraph_mode=None if mode is None else mode.name,
         speculative_method=None if speculative is None else speculative.method,
         num_speculative_tokens=None if speculative is None else speculative.num_speculative_tokens,
+        extensible_kv_cache=getattr(cache, "enable_extensible_kv_cache", None),
     )
 
 
