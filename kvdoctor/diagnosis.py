@@ -12,6 +12,7 @@ from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
 from kvdoctor.rules.numbers import counted, grouped, percent
 from kvdoctor.rules.refusal_text import RefusalReading, RemoteCodeNeeded, read_refusal
 from kvdoctor.rules.refused import LaunchRefused
+from kvdoctor.secrets import hide_arguments, hide_environment, without_secrets
 
 SCHEMA_VERSION = 1
 
@@ -202,11 +203,11 @@ def _read_refusal(request: LaunchRequest, plan: Plan) -> RefusalReading | None:
 
 def _report_request(request: LaunchRequest, launch: LaunchFacts) -> RequestReport:
     return RequestReport(
-        model=request.model.text if request.model else None,
+        model=without_secrets(request.model.text) if request.model else None,
         revision=request.model.revision if request.model else None,
         specs_given=request.specs is not None,
-        vllm_args=request.vllm_args,
-        environment=dict(request.environment),
+        vllm_args=hide_arguments(request.vllm_args),
+        environment=hide_environment(request.environment),
         usage=request.usage,
         gpu=request.gpu.name,
         kv_cache_memory_bytes=request.kv_cache_memory_bytes,

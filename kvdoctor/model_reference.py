@@ -3,7 +3,6 @@
 import json
 import re
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -14,6 +13,7 @@ from kvdoctor.errors import BadRequest, Unassessed
 from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
 from kvdoctor.request import ModelReference
+from kvdoctor.scratch import temporary_folder
 
 # The hub's own rule for a repository's name.
 _HUB_ID = re.compile(r"(?=[^/]{1,96}/[^/]{1,96}$)[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII)
@@ -30,20 +30,20 @@ def resolved_model(text: str) -> Iterator[ModelReference]:
     """
     if (pipe := _pipe(text)) is not None:
         config = _check_config(pipe)  # it can be read once
-        with tempfile.TemporaryDirectory(prefix="kvdoctor-model-") as directory:
-            Path(directory, "config.json").write_text(json.dumps(config), encoding="ascii")
-            yield ModelReference(text=text, kind="file", path=directory, revision=None)
+        with temporary_folder("model") as directory:
+            (directory / "config.json").write_text(json.dumps(config), encoding="ascii")
+            yield ModelReference(text=text, kind="file", path=str(directory), revision=None)
         return
     reference = find_model(text)
     if reference.kind != "file" or reference.path is not None:
         yield reference
         return
-    with tempfile.TemporaryDirectory(prefix="kvdoctor-model-") as directory:
+    with temporary_folder("model") as directory:
         try:
-            shutil.copyfile(expanded(text), Path(directory, "config.json"))
+            shutil.copyfile(expanded(text), (directory / "config.json"))
         except OSError as error:
             raise Unassessed(f"{text} could not be copied: {error.strerror}", hint="Name the file config.json instead.") from None
-        yield replace(reference, path=directory)
+        yield replace(reference, path=str(directory))
 
 
 def _pipe(text: str) -> Path | None:

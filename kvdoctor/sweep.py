@@ -8,6 +8,7 @@ from typing import Literal
 from kvdoctor.command_line import has_flag
 from kvdoctor.diagnosis import Diagnosis, Verdict, verdict_line
 from kvdoctor.errors import BadRequest, KvdoctorError
+from kvdoctor.secrets import hide_setting
 from kvdoctor.waste import empty_percent
 
 SCHEMA_VERSION = 1
@@ -122,10 +123,11 @@ def make_grid(models: Sequence[str | None], variations: Sequence[Variation], vll
 
 def read_row(cell: Cell, outcome: Diagnosis | KvdoctorError) -> SweepRow:
     """Keep what a row shows of a report, or the reason why there is none."""
+    values = {name: hide_setting(name, value) for name, value in cell.values.items()}
     if isinstance(outcome, KvdoctorError):
         return SweepRow(
             model=cell.model or "",
-            values=cell.values,
+            values=values,
             verdict="unassessed",
             block_size=None,
             hash_block_size=None,
@@ -138,7 +140,7 @@ def read_row(cell: Cell, outcome: Diagnosis | KvdoctorError) -> SweepRow:
     layout = outcome.layout
     return SweepRow(
         model=cell.model or outcome.request.model or "layer specs given directly",
-        values=cell.values,
+        values=values,
         verdict=outcome.verdict,
         block_size=layout.scheduler_block_size,
         hash_block_size=layout.hash_block_size,

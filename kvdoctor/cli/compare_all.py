@@ -1,13 +1,14 @@
 """``kvdoctor compare --all``: every model of a folder on two sides."""
 
+import shlex
 from contextlib import ExitStack
 from pathlib import Path
 
 from kvdoctor import __version__
 from kvdoctor.cli.compare_sides import Common, Own, make_request, with_folder
-from kvdoctor.cli.console import progress_bar
+from kvdoctor.cli.console import concealed, progress_bar
 from kvdoctor.cli.planning import EngineFinder, open_pool
-from kvdoctor.command_line import has_flag, parse_vllm_command
+from kvdoctor.command_line import has_flag, parse_vllm_command, split_words
 from kvdoctor.compare import Limits, compare
 from kvdoctor.compare.interface import SCHEMA_VERSION
 from kvdoctor.compare.many import ManyComparison, ModelComparison
@@ -15,6 +16,7 @@ from kvdoctor.diagnosis import Diagnosis, diagnose
 from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, KvdoctorError
 from kvdoctor.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
+from kvdoctor.secrets import hide_arguments
 
 _SIDES = ("before", "after")
 
@@ -38,7 +40,7 @@ def compare_folder(directory: Path, own: tuple[Own, Own], common: Common, limits
             try:
                 made = _jobs(folder, own, common, engines, owned)
             except KvdoctorError as error:
-                failures[folder.name] = error.message
+                failures[folder.name] = concealed(error.message)
                 continue
             jobs += made
             owners += [(folder.name, side) for side in _SIDES]
@@ -80,5 +82,11 @@ def _jobs(folder: ModelFolder, own: tuple[Own, Own], common: Common, engines: En
 
 def _side_name(side: Own, common: Common) -> str:
     engine = side.vllm or common.vllm
-    parts = [f"vLLM {engine}" if engine else "the installed vLLM", side.gpu or "", side.arguments or ""]
+    parts = [f"vLLM {engine}" if engine else "the installed vLLM", side.gpu or "", _hidden(side.arguments or "")]
     return " ".join(part for part in parts if part)
+
+
+def _hidden(arguments: str) -> str:
+    words = split_words(arguments, "the arguments of a side")
+    hidden = list(hide_arguments(words))
+    return arguments if hidden == words else shlex.join(hidden)

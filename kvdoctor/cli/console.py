@@ -2,10 +2,11 @@
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from kvdoctor.errors import KvdoctorError
+from kvdoctor.secrets import Curtain, curtain_for
 
 
 class Stopped(BaseException):
@@ -19,15 +20,35 @@ class Stopped(BaseException):
         self.number = number
 
 
+_hidden = Curtain()
+
+
+def hide(arguments: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Keep the secrets of this launch from whatever is said from here on."""
+    global _hidden  # noqa: PLW0603 - stderr is one, and so is what may not be on it
+    _hidden |= curtain_for(arguments, environment)
+
+
+def concealed(text: str) -> str:
+    """Hide what :func:`hide` was told of."""
+    return _hidden(text)
+
+
 def say(text: str) -> None:
-    """Write a line to stderr; when nobody can read it, that is no reason to fail."""
+    """Write to stderr, with nothing in it that acts on a terminal or a CI's log; when nobody can read it, that is no reason to fail."""
     if sys.stderr is None:
         return
     try:
-        sys.stderr.write(text + "\n")
+        sys.stderr.write(_shown(text) + "\n")
         sys.stderr.flush()
     except OSError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def say_log(text: str) -> None:
+    """Write what a worker wrote, a progress bar's steps a line each, and set off so that none of it can pass for a line of kvdoctor's."""
+    for line in text.replace("\r\n", "\n").replace("\r", "\n").rstrip().split("\n"):
+        say(f"  | {line}")
 
 
 def say_error(error: KvdoctorError) -> None:
@@ -41,7 +62,13 @@ def one_line(text: str) -> str:
     """Make text from elsewhere safe to show on one line."""
     from kvdoctor.report import untrusted  # noqa: PLC0415 - the reports behind it cost what `--help` must not pay
 
-    return untrusted.one_line(text)
+    return untrusted.one_line(concealed(text))
+
+
+def _shown(text: str) -> str:
+    from kvdoctor.report import untrusted  # noqa: PLC0415 - as above
+
+    return untrusted.visible(concealed(text))
 
 
 @contextmanager

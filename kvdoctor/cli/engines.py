@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.console import one_line, progress, say
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.version import installed
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED
@@ -163,4 +163,4 @@ def _day(seconds: float) -> str:
 
 def _note(text: str, *, quiet: bool) -> None:
     if not quiet:
-        say(f"kvdoctor: note: {text}")
+        say(f"kvdoctor: note: {one_line(text)}")

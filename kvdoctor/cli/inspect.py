@@ -5,7 +5,7 @@ import functools
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.console import one_line, progress, say, say_log
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.request import launch_request
 from kvdoctor.gpus import DEFAULT_GPU
@@ -66,7 +66,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
                     plan = worker.plan(request, timeout_seconds=timeout, on_step=step)
             finally:
                 if verbose:
-                    say(worker.stderr().rstrip())
+                    say_log(worker.stderr())
     diagnosis = diagnose(request, plan, select=chosen, ignore=ignored)
     width, color = terminal(output)
     write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
@@ -75,4 +75,4 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 
 def _note(text: str, *, quiet: bool) -> None:
     if not quiet:
-        say(f"kvdoctor: note: {text}")
+        say(f"kvdoctor: note: {one_line(text)}")

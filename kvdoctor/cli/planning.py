@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.console import one_line, progress, say, say_log
 
 if TYPE_CHECKING:
     from kvdoctor.engines.interface import Engine
@@ -40,7 +40,7 @@ def open_pool(
 
     def log(text: str) -> None:
         if verbose and text.strip():
-            say(text.rstrip())
+            say_log(text)
 
     listener = Listener(step=step or _ignore, note=lambda text: say_note(text, quiet=quiet), log=log)
     return Pool(jobs, timeout_seconds=timeout, room=find_room(), listener=listener)
@@ -49,7 +49,7 @@ def open_pool(
 def say_note(text: str, *, quiet: bool) -> None:
     """Tell the user something that is no error."""
     if not quiet:
-        say(f"kvdoctor: note: {text}")
+        say(f"kvdoctor: note: {one_line(text)}")
 
 
 def _ignore(_job: int, _step: str) -> None:

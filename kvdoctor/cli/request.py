@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from kvdoctor.cli.console import hide
 from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command
 from kvdoctor.errors import BadRequest
 from kvdoctor.gpus import find_gpu
@@ -33,7 +34,9 @@ def launch_request(
 
     ``note`` hears what was left out of account. ``more_arguments`` are vLLM's too, after the others: the last of two counts.
     """
+    hide((*vllm_arguments, *more_arguments), {})
     command = _extended(parse_vllm_command(vllm_arguments), more_arguments)
+    hide(command.arguments, command.environment)
     if command.ignored_variables:
         note(f"not vLLM's, and left out of account: {', '.join(command.ignored_variables)}")
     text = _one_model(model, command, specs)

@@ -69,6 +69,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     from kvdoctor.cli.request import launch_request  # noqa: PLC0415
     from kvdoctor.cli.sweep_grid import plan_grid  # noqa: PLC0415
     from kvdoctor.report import render_sweep  # noqa: PLC0415
+    from kvdoctor.secrets import hide_arguments, hide_setting  # noqa: PLC0415
     from kvdoctor.sweep import SCHEMA_VERSION, Sweep, make_grid, mark_best, parse_variations  # noqa: PLC0415
 
     check_output(output)
@@ -111,8 +112,8 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         schema_version=SCHEMA_VERSION,
         kvdoctor_version=__version__,
         models=tuple(dict.fromkeys(row.model for row in rows)),
-        vllm_args=vllm_arguments,
-        varied={variation.name: variation.values for variation in variations},
+        vllm_args=hide_arguments(vllm_arguments),
+        varied={variation.name: tuple(hide_setting(variation.name, value) for value in variation.values) for variation in variations},
         best_by=best.value,
         planned=len(cells),
         rows=mark_best(rows, best.value),

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 from kvdoctor.dryrun import compat, prefix, world
 from kvdoctor.dryrun.blame import first_line, lacks_file, needs_gpu
 from kvdoctor.dryrun.model import META, BuiltStage, on_meta
+from kvdoctor.dryrun.pool_size import pool_config
 from kvdoctor.dryrun.settled import NotChecked, Settled
 
 BACKENDS = "kernel block sizes"
@@ -135,7 +136,7 @@ def _scheduler(settled: Settled) -> Any:
     config = settled.config
     return config.scheduler_config.get_scheduler_cls()(
         vllm_config=config,
-        kv_cache_config=settled.scheduler_config,
+        kv_cache_config=pool_config(settled),
         structured_output_manager=object.__new__(StructuredOutputManager),  # its constructor wants a tokenizer; the scheduler only keeps it
         block_size=settled.scheduler_block_size,
         hash_block_size=settled.hash_block_size,

@@ -176,10 +176,12 @@ def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
     _die_with_parent()
     sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - for the life of the process
     with os.fdopen(pipe, "wb") as replies:
+        from kvdoctor.dryrun import memory
         from kvdoctor.dryrun.confine import confine
         from kvdoctor.dryrun.session import assess
 
         confine(network=not request.offline and request.model is not None and request.model.kind == "hub")
+        memory.bound()
 
         try:
             plan = assess(request, lambda step: _send(replies, {"event": "step", "id": request_id, "step": step}))

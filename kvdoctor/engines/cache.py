@@ -1,12 +1,14 @@
 """kvdoctor's own cache directory."""
 
 import os
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from kvdoctor.home import expanded, home_cache
+from kvdoctor.scratch import temporary_folder
 
 
 def cache_location() -> Path:
@@ -25,11 +27,28 @@ def cache_directory() -> Iterator[tuple[Path, str | None]]:
     location = cache_location()
     try:
         location.mkdir(parents=True, exist_ok=True)
+        reason = why_distrusted(location)
         # Not os.access: it says yes to root on a read-only file system of some kinds, and nothing about a full disk.
         with tempfile.TemporaryFile(dir=location) as probe:
             probe.write(b"\0")
     except OSError as error:
-        with tempfile.TemporaryDirectory(prefix="kvdoctor-cache-", ignore_cleanup_errors=True) as directory:
-            yield Path(directory), f"the cache directory {location} cannot be written ({error.strerror}); using a temporary one"
+        reason = f"cannot be written ({error.strerror})"
+    if reason is None:
+        yield location, None
         return
-    yield location, None
+    with temporary_folder("cache") as directory:
+        yield directory, f"the cache directory {location} {reason}; using a temporary one"
+
+
+def why_distrusted(folder: Path) -> str | None:
+    """Say why nothing may be run that lies in ``folder``: another user could have put it there. ``None`` for a folder that is not there.
+
+    Root may own it: root can write anywhere, and a container image's cache is root's.
+    """
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    if found.st_uid not in (os.geteuid(), 0):
+        return "belongs to another user"
+    return "can be written by every user" if found.st_mode & stat.S_IWOTH else None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from kvdoctor.engines import releases
-from kvdoctor.engines.cache import cache_location
+from kvdoctor.engines.cache import cache_location, why_distrusted
 from kvdoctor.errors import BadRequest, Unassessed
 from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.sizes import parse_size
@@ -105,6 +105,7 @@ class Store:
 
     def find(self, version: str) -> StoredEngine | None:
         """Find a whole engine."""
+        self._check_owner()
         folder = self.root / f"{_PREFIX}{version}"
         try:
             manifest = from_plain(Manifest, json.loads((folder / _MANIFEST).read_text(encoding="utf-8")))
@@ -140,9 +141,20 @@ class Store:
             (engine.folder / _LAST_USED).touch()
         return True
 
+    def _check_owner(self) -> None:
+        """Refuse a store that others could have put an engine into: its code is run."""
+        for folder in (self.root.parent, self.root):
+            reason = why_distrusted(folder)
+            if reason is not None:
+                raise Unassessed(
+                    f"the cache directory {folder} {reason}, and what lies there would be run",
+                    hint="Set KVDOCTOR_CACHE_DIR to a directory of your own that others cannot write.",
+                )
+
     @contextmanager
     def changing(self, on_step: Callable[[str], None]) -> Iterator[None]:
         """Hold the lock, and clear away what a killed process left. An error of the disk becomes the user's error."""
+        self._check_owner()
         try:
             self.root.mkdir(parents=True, exist_ok=True)
             with (self.root / ".lock").open("ab") as lock:

@@ -6,6 +6,7 @@ request any number of ``step``, and one ``plan`` or ``failure``. A failure with 
 
 import functools
 import json
+import operator
 import os
 import selectors
 import signal
@@ -19,6 +20,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from kvdoctor.conceal import conceal_plan
 from kvdoctor.engines.cache import cache_directory
 from kvdoctor.engines.checkout import lay_links
 from kvdoctor.engines.environment import UNTESTED_VARIABLE, worker_environment
@@ -26,7 +28,10 @@ from kvdoctor.engines.interface import Engine
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.plan import Plan
+from kvdoctor.reproducible import same_every_time
 from kvdoctor.request import LaunchRequest
+from kvdoctor.scratch import is_temporary, temporary_folder
+from kvdoctor.secrets import Curtain, curtain_for
 
 WORKER_MODULE = "kvdoctor.dryrun.worker"
 # The worker keeps the time of a request itself, and names the step it was at; past this much more it is taken for hung.
@@ -53,6 +58,8 @@ class Worker:
         self._unsent = b""
         self._unread = b""
         self._replies: dict[int, list[dict[str, Any]]] = {}
+        self._curtains: dict[int, Curtain] = {}
+        self._places: dict[int, dict[str, str]] = {}
 
     def __enter__(self) -> Self:
         try:
@@ -86,6 +93,8 @@ class Worker:
             self._selector.register(self._input, selectors.EVENT_WRITE)
         self._unsent += json.dumps(message).encode("ascii") + b"\n"
         self._replies[identity] = []
+        self._curtains[identity] = curtain_for(request.vllm_args, request.environment)
+        self._places[identity] = _places(request, self._scratch)
         return identity
 
     def fileno(self) -> int:
@@ -120,13 +129,13 @@ class Worker:
         cache, note = self._owned.enter_context(cache_directory())
         if note:
             self.notes.append(note)
-        scratch = self._owned.enter_context(tempfile.TemporaryDirectory(prefix="kvdoctor-", ignore_cleanup_errors=True))
+        self._scratch = self._owned.enter_context(temporary_folder("worker"))
         self._log = self._owned.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - the stack closes it
-        environment = worker_environment(os.environ, given=self._given, cache=cache, scratch=Path(scratch), network=self._network)
+        environment = worker_environment(os.environ, given=self._given, cache=cache, scratch=self._scratch, network=self._network)
         if self.engine.source.startswith("checkout"):
             environment[UNTESTED_VARIABLE] = "1"
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
-        start, path = Path(__file__).with_name("start_worker.py"), json.dumps(self._import_path(Path(scratch)))
+        start, path = Path(__file__).with_name("start_worker.py"), json.dumps(self._import_path(self._scratch))
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
                 [self.engine.python, "-P", str(start), str(os.getpid()), path, WORKER_MODULE],
@@ -190,10 +199,11 @@ class Worker:
             tell(str(reply.get("step")))
             return None
         del self._replies[identity]
+        curtain, places = self._curtains.pop(identity), self._places.pop(identity)
         if event == "plan":
-            return self._read_plan(reply.get("plan"))
+            return conceal_plan(self._read_plan(reply.get("plan")), curtain, places)
         if event == "failure":
-            raise _failure(reply.get("failure"))
+            raise _failure(reply.get("failure"), curtain, places)
         raise Bug(f"the worker sent the event {event!r}", hint="Please report this.")
 
     def _exchange(self, deadline: float, what: str) -> None:
@@ -241,7 +251,7 @@ class Worker:
         if event == "ready":
             self.vllm_version = str(message.get("vllm_version"))
         elif identity is None and event == "failure":
-            raise _failure(message.get("failure"))
+            raise _failure(message.get("failure"), self._any_curtain(), {})
         elif identity in self._replies:
             self._replies[identity].append(message)
 
@@ -252,12 +262,25 @@ class Worker:
             return Unassessed(f"the worker was killed {when}, likely because memory ran out", hint="Free some memory, then try again.")
         how = f"by signal {signal.Signals(-code).name}" if code < 0 else f"with exit code {code}"
         lines = [line for line in self.stderr().splitlines() if line.strip()]
-        cause = lines[-1].strip() if lines else "it wrote nothing to stderr"
+        cause = self._any_curtain()(lines[-1].strip()) if lines else "it wrote nothing to stderr"
         return Unassessed(f"the worker ended {how} {when}: {cause}", hint="-v shows all that it wrote.")
+
+    def _any_curtain(self) -> Curtain:
+        """Hide the secrets of every request: what the worker says of itself may be about any of them."""
+        return functools.reduce(operator.or_, self._curtains.values(), curtain_for((), self._given))
 
 
 def _ignore(step: str) -> None:
     """Stand in for a listener."""
+
+
+def _places(request: LaunchRequest, scratch: Path) -> dict[str, str]:
+    """Name the temporary folders that vLLM may speak of."""
+    places = {str(scratch): "<temporary folder>"}
+    model = request.model
+    if model is not None and model.kind == "file" and model.path is not None and is_temporary(Path(model.path)):
+        places[model.path] = model.text
+    return places
 
 
 def _pipe(stream: Any) -> int:
@@ -266,8 +289,9 @@ def _pipe(stream: Any) -> int:
     return descriptor
 
 
-def _failure(data: object) -> KvdoctorError:
+def _failure(data: object, curtain: Curtain, places: Mapping[str, str]) -> KvdoctorError:
     kinds: dict[object, type[KvdoctorError]] = {"bad_request": BadRequest, "unassessed": Unassessed, "bug": Bug}
     fields = data if isinstance(data, dict) else {}
     error = kinds.get(fields.get("kind"), Bug)
-    return error(str(fields.get("message", "the worker failed and did not say why")), hint=str(fields.get("hint") or "Please report this."))
+    message = str(fields.get("message", "the worker failed and did not say why"))
+    return error(same_every_time(curtain(message), places), hint=curtain(str(fields.get("hint") or "Please report this.")))

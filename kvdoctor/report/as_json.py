@@ -4,10 +4,13 @@ import json
 from importlib import resources
 from typing import Any, cast
 
+from kvdoctor.conceal import conceal_report
 from kvdoctor.diagnosis import SCHEMA_VERSION, Diagnosis
 from kvdoctor.errors import BadRequest
 from kvdoctor.plain import from_plain, to_plain
 
+# Bytes of a thousand times the largest cluster, and far from where a float loses count of percents.
+_MOST = 10**18
 _AGAIN = "Write it again with `kvdoctor inspect --format json`."
 
 
@@ -41,9 +44,28 @@ def read_report(data: object, *, what: str = "the saved report") -> Diagnosis:
     if version != SCHEMA_VERSION:
         raise BadRequest(f"{what} has schema_version {version!r}, and this kvdoctor reads {SCHEMA_VERSION}", hint=_AGAIN)
     try:
-        return from_plain(Diagnosis, data)
+        _refuse_absurd(data, what)
+        return conceal_report(from_plain(Diagnosis, data))
     except ValueError as error:
         raise BadRequest(f"{what} does not have the shape of one: {error}", hint=_AGAIN) from error
+
+
+def _refuse_absurd(data: object, what: str) -> None:
+    """Refuse numbers that no launch has, and that arithmetic on the report would fail at.
+
+    Raises:
+        BadRequest: there is one.
+
+    """
+    level: list[tuple[str, object]] = [("", data)]
+    while level:
+        for where, value in level:
+            number = isinstance(value, (int, float)) and not isinstance(value, bool)
+            if number and not -_MOST <= value <= _MOST:  # type: ignore[operator]  # NaN is not within either
+                raise BadRequest(f"{what} has a number that no report has: {where.removeprefix('.')} is beyond {_MOST:,}", hint=_AGAIN)
+        level = [(f"{where}.{key}", item) for where, value in level if isinstance(value, dict) for key, item in value.items()] + [
+            (f"{where}[{index}]", item) for where, value in level if isinstance(value, list) for index, item in enumerate(value)
+        ]
 
 
 def load_schema() -> dict[str, Any]:

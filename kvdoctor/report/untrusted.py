@@ -11,12 +11,16 @@ _UNSAFE = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 # What Markdown acts on inside a line, and what starts a list, a heading or a rule at the start of one.
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>|~&$]|^(?:[#+=-]|[0-9]+(?=[.)](?: |$)))")
 
+# GitHub's runner obeys a line that begins with `::name::`, blanks before it or not, and as Azure's does, `##[name]` anywhere in one.
+# After any blank, since a line may be broken there later; invisible characters in front do not count as none.
+_COMMAND = re.compile(r"(?<!\S)::(?=[A-Za-z])|##(?=\[|vso\[)")
+
 _ADDRESS = re.compile(r"https?://[\w./#?&=%:@+~-]+", re.ASCII)
 
 
 def visible(text: str) -> str:
-    r"""Spell characters that act instead of show, ``\x1b``; line breaks stay."""
-    lines = text.replace("\r\n", "\n").expandtabs(4).split("\n")
+    r"""Spell characters that act instead of show, ``\x1b``, and what a CI's log takes for a command; line breaks stay."""
+    lines = _COMMAND.sub(lambda found: f"\\x{ord(found[0][0]):02x}{found[0][1:]}", text).replace("\r\n", "\n").expandtabs(4).split("\n")
     return "\n".join("".join(_spelled(character) for character in line) for line in lines)
 
 
