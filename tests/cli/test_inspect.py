@@ -129,7 +129,7 @@ def test_a_reader_that_leaves_early_is_no_error(fake_engine: FakeEngine, config:
 def test_vllms_chatter_is_shown_only_when_asked_for(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
     engine = fake_engine(answers("llama", before='print("INFO loading", file=sys.stderr, flush=True)'))
     assert kvdoctor("inspect", str(config), "--vllm", engine).stderr == ""
-    assert kvdoctor("inspect", str(config), "--vllm", engine, "-v").stderr == "INFO loading\n"
+    assert kvdoctor("inspect", str(config), "--vllm", engine, "-v").stderr == "  | INFO loading\n"
 
 
 def test_notes_can_be_silenced(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
