@@ -7,8 +7,9 @@ if TYPE_CHECKING:
     from kvdoctor.compare.many import ManyComparison
     from kvdoctor.diagnosis import Diagnosis
     from kvdoctor.sweep import Sweep
+    from kvdoctor.verify import Verification
 
-__all__ = ["FORMATS", "Renderer", "render_comparison", "render_many", "render_sweep"]
+__all__ = ["FORMATS", "Renderer", "render_comparison", "render_many", "render_sweep", "render_verification"]
 
 
 class Renderer(Protocol):
@@ -84,6 +85,17 @@ def render_sweep(sweep: "Sweep", report_format: str, *, width: int, color: bool)
 
         return render_sweep_csv(sweep)
     return _plain_json(sweep)
+
+
+def render_verification(verification: "Verification", report_format: str, *, width: int, color: bool) -> str:
+    """Render a boot's log beside its plan as ``table``, ``json`` or ``markdown``."""
+    if report_format == "json":
+        return _plain_json(verification)
+    from kvdoctor.report import of_verification  # noqa: PLC0415 - see above
+
+    if report_format == "markdown":
+        return of_verification.render_markdown(verification)
+    return of_verification.render_table(verification, width=width, color=color)
 
 
 def _plain_json(value: object) -> str:

@@ -1,4 +1,4 @@
-"""Comparisons and sweeps as JSON, and their schemas."""
+"""Comparisons, sweeps and verified boots as JSON, and their schemas."""
 
 import json
 from importlib import resources
@@ -12,7 +12,7 @@ def render_plain_json(value: object) -> str:
     return json.dumps(to_plain(value), indent=2, allow_nan=False) + "\n"
 
 
-def load_schema_of(what: Literal["compare", "compare_all", "sweep"]) -> dict[str, Any]:
+def load_schema_of(what: Literal["compare", "compare_all", "sweep", "verify"]) -> dict[str, Any]:
     """Load the JSON Schema of what a command writes."""
     text = resources.files("kvdoctor.report").joinpath(f"{what}_schema.json").read_text(encoding="utf-8")
     return cast("dict[str, Any]", json.loads(text))

@@ -1,0 +1,1 @@
+"""What vLLM writes, read as text: nothing of vLLM is imported for it."""
