@@ -45,6 +45,8 @@ _MISSING_FILE_WORDS = (
     # A repository whose code is not beside its config.
     "does not appear to have a file named",
 )
+# How vLLM and its dependencies say, in an exception of another kind, that a package is missing where they run.
+_MISSING_PACKAGE_WORDS = ("no module named", "please install", "pip install", "is not installed", "must be installed")
 # How they say that the hub could not be asked.
 _NO_HUB_WORDS = (
     "couldn't connect to",
@@ -154,10 +156,10 @@ def raise_if_ours(error: Exception, *, step: str, model: str) -> None:
     gone = _gone_from_vllm(error)
     if gone is not None:
         raise Unassessed(f"kvdoctor does not know this of vLLM {vllm_version()} (at '{step}'): {gone}", hint=_GAP_HINT) from error
-    missing = next((e for e in chain(error) if isinstance(e, ImportError)), None)
+    missing = next((e for e in chain(error) if isinstance(e, ImportError) or _has_words(e, _MISSING_PACKAGE_WORDS)), None)
     if missing is not None:
         raise Unassessed(
-            f"{model} needs a package that is not installed here (at '{step}'): {first_line(missing)}",
+            f"{model} needs a package that is not installed here (at '{step}'): {_in_one_line(words_of(missing))}",
             hint="Install it beside kvdoctor and try again.",
         ) from error
     if _NOT_INSPECTED in str(error):
@@ -222,7 +224,11 @@ def _part_of(part: dict[str, Any]) -> str:
 
 def first_line(error: BaseException) -> str:
     """The exception's message in one line."""
-    return " ".join((str(error).strip() or repr(error)).split())[:600]
+    return _in_one_line(str(error).strip() or repr(error))
+
+
+def _in_one_line(text: str) -> str:
+    return " ".join(text.split())[:600]
 
 
 def _has_words(error: BaseException, words: tuple[str, ...]) -> bool:

@@ -174,3 +174,9 @@ def test_a_package_that_is_missing_is_found_below_what_wraps_it() -> None:
     ours = judged(wrapped)
     assert isinstance(ours, Unassessed)
     assert ours.message == "a/b needs a package that is not installed here (at 'building the model'): No module named 'ray'"
+
+
+def test_a_package_that_is_missing_is_found_in_the_words_of_a_validator() -> None:
+    ours = judged(ValueError("Failed to import Ray: No module named 'ray'.Please install Ray with `pip install ray`."))
+    assert isinstance(ours, Unassessed)
+    assert ours.message.startswith("a/b needs a package that is not installed here (at 'building the model'): Failed to import Ray: ")
