@@ -93,8 +93,10 @@ def source_of(engine: Engine) -> Path:
 
 
 def _baseline(engine: Engine, engines: EngineFinder, *, quiet: bool) -> Engine | None:
-    """Find the newest tested release other than the engine's own; without it nothing is compared."""
-    version = next((one for one in reversed(releases.TESTED) if one != (engine.vllm_version or "").partition("+")[0]), None)
+    """Find the newest tested release, and for that itself the one before it; without it nothing is compared."""
+    # An edited checkout is compared with the release that it calls itself.
+    own = None if engine.source.startswith("checkout ") else (engine.vllm_version or "").partition("+")[0]
+    version = next((one for one in reversed(releases.TESTED) if one != own), None)
     if version is None:
         return None
     try:

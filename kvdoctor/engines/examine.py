@@ -1,6 +1,7 @@
 """Look up, in a release's source and without importing it, the names that the dry launch needs."""
 
 from collections.abc import Iterable
+from difflib import get_close_matches
 from pathlib import Path
 
 from kvdoctor.engines import releases
@@ -10,6 +11,8 @@ from kvdoctor.trial import Lost
 
 # More places than this say nothing about where a name has gone.
 _MOST_PLACES = 3
+# How much two names share when one is taken for the other's new form (difflib's ratio).
+_ALIKE = 0.75
 
 
 def examine(root: Path, version: str | None, needed: Iterable[NeededName] = NEEDED) -> tuple[Lost, ...]:
@@ -51,13 +54,18 @@ def _other_arguments(tree: SourceTree, found: Found, name: NeededName) -> str | 
 
 
 def _where_now(tree: SourceTree, name: NeededName) -> str:
-    """Say how much is gone, and where what is called so stands now."""
+    """Say how much is gone, and where what is called so, or nearly so, stands now."""
     module, _, path = name.places[0].partition(":")
-    owner, dot, _ = path.partition(".")
+    owner, dot, member = path.partition(".")
     if dot and tree.find(f"{module}:{owner}") is not None:
-        return f"{owner} has no such member"
+        return f"{owner} has no such member{_nearly(member, tree.beside(f'{module}:{owner}'))}"
     places = tree.definitions(owner)
     where = f"; {owner} is defined in {', '.join(places)}" if 0 < len(places) <= _MOST_PLACES else ""
     if tree.module(module) is None:
         return f"there is no module {module}{where}"
-    return f"the module has no {owner}{where}"
+    return f"the module has no {owner}{where or _nearly(owner, tree.beside(module))}"
+
+
+def _nearly(name: str, others: Iterable[str]) -> str:
+    found = get_close_matches(name, list(others), n=1, cutoff=_ALIKE)
+    return f", it has {found[0]}" if found else ""

@@ -105,6 +105,16 @@ class SourceTree:
         static = any(_last(decorator) == "staticmethod" for decorator in node.decorator_list)
         return _parameters(node.args, skip=1 if found.method and not static else 0)
 
+    def beside(self, place: str) -> tuple[str, ...]:
+        """Give the functions and classes that a module or a class defines itself."""
+        module_name, colon, _ = place.partition(":")
+        module, found = self.module(module_name), self.find(place) if colon else None
+        if found is not None and isinstance(found.node, ast.ClassDef):
+            names = _Names()
+            _collect(found.node.body, names, own="")
+            return tuple(names.defined)
+        return () if module is None or colon else tuple(module.defined)
+
     def definitions(self, name: str) -> tuple[str, ...]:
         """Look through the whole tree for modules that define ``name`` now: where something has moved to."""
         if self._definitions is None:

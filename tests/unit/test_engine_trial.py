@@ -3,6 +3,7 @@
 import dataclasses
 import importlib.util
 import sys
+import tomllib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -63,6 +64,19 @@ def test_the_newest_tested_release_is_compared_with_the_one_before_it(jobs: list
     assert jobs
 
 
+def test_a_checkout_is_compared_with_the_release_that_it_calls_itself(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    find = EngineFinder.find
+    monkeypatch.setattr(
+        EngineFinder,
+        "find",
+        lambda finder, text: (
+            dataclasses.replace(find(finder, releases.TESTED[-1]), source="checkout /x") if text == "/x" else find(finder, text)
+        ),
+    )
+    assert tried("/x").baseline == releases.TESTED[-1]
+    assert len({job.engine for job in jobs}) == 2
+
+
 def test_without_a_tested_release_at_hand_nothing_is_compared(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
     find = EngineFinder.find
 
@@ -74,6 +88,12 @@ def test_without_a_tested_release_at_hand_nothing_is_compared(jobs: list[Job], m
     monkeypatch.setattr(EngineFinder, "find", only_new)
     assert tried().baseline is None
     assert len(jobs) == len(SAMPLES)
+
+
+def test_a_wheel_brings_the_samples_that_are_planned() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))
+    shipped = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert shipped == {f"sample_configs/{name}": f"kvdoctor/samples/{name}" for name in SAMPLES}
 
 
 def test_samples_of_the_users_own_are_launched_as_they_say(jobs: list[Job], tmp_path: Path) -> None:

@@ -151,6 +151,19 @@ def test_a_renamed_method_is_gone(root: Path) -> None:
     assert (found.what, found.detail) == ("gone", "Engine has no such member")
 
 
+@pytest.mark.parametrize(
+    ("place", "old", "new", "detail"),
+    [
+        ("vllm.core:Engine.make", "def make", "def make_from", "Engine has no such member, it has make_from"),
+        ("vllm.core:behind_try", "def behind_try", "def behind_tries", "the module has no behind_try, it has behind_tries"),
+    ],
+)
+def test_a_name_much_like_the_one_that_is_gone_is_told(root: Path, place: str, old: str, new: str, detail: str) -> None:
+    edit(root, "core.py", old, new)
+    [found] = lost(root, place)
+    assert found.detail == detail
+
+
 def test_of_a_moved_class_its_new_module_is_named(root: Path) -> None:
     (root / "vllm/config/cache.py").rename(root / "vllm/stash.py")
     [found] = lost(root, "vllm.config.cache:Cache")
