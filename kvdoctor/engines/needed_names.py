@@ -217,6 +217,12 @@ _PLANNING = (
         since=(0, 34),
     ),
     NeededName(
+        places=("vllm.v1.worker.extensible_kv_cache:KV_CACHE_MARGIN_FLOOR_BYTES",), use="the size of the extensible KV cache", since=(0, 34)
+    ),
+    NeededName(
+        places=("vllm.v1.worker.extensible_kv_cache:KV_CACHE_MARGIN_FRACTION",), use="the size of the extensible KV cache", since=(0, 34)
+    ),
+    NeededName(
         places=("vllm.v1.worker.worker_base:CompilationTimes",),
         use="what a worker reports after its warm-up",
         positional=0,

@@ -154,7 +154,7 @@ def test_a_renamed_method_is_gone(root: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "old", "new", "detail"),
     [
-        ("vllm.core:Engine.make", "def make", "def make_from", "Engine has no such member, it has make_from"),
+        ("vllm.core:Engine.make", "def make(", "def makes(", "Engine has no such member, it has makes"),
         ("vllm.core:behind_try", "def behind_try", "def behind_tries", "the module has no behind_try, it has behind_tries"),
     ],
 )
