@@ -23,6 +23,7 @@ def prepare() -> None:
 
     Raises ``ImportError`` when vLLM is not there or is broken.
     """
+    _settle_variables()
     own = os.environ.get("KVDOCTOR_LIBRARIES", "own")
     _State.loaded = own == "own" and libcuda.load_stand_in() and _libraries_load()
     if not _State.loaded:
@@ -38,6 +39,15 @@ def prepare() -> None:
     import vllm.v1.engine.core  # noqa: F401
 
     world.install()
+
+
+def _settle_variables() -> None:
+    """Set what must stand before torch is imported."""
+    # Nothing that is compiled is run here, and Dynamo asks the driver: up to 0.27.1 a drafter of a multimodal target embeds a token while
+    # it is loaded, through a function that ``torch.compile`` wraps.
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"
+    # DeepGEMM asserts while it is imported that there is a CUDA toolkit (up to 0.30); where it lies in vLLM's official image.
+    os.environ.setdefault("CUDA_HOME", "/usr/local/cuda")
 
 
 def prepare_for_device() -> None:
