@@ -32,10 +32,7 @@ KINDS = {
 
 def kind_of(spec: Any) -> str:
     """The kind of a spec by its class, or the class that it refines; ``other`` for a class that kvdoctor does not know."""
-    name = type(spec).__name__
-    if name in KINDS:
-        return KINDS[name]
-    return "other"
+    return next((KINDS[base.__name__] for base in type(spec).__mro__ if base.__name__ in KINDS), "other")
 
 
 def to_plan(settled: Settled, refusal: Refusal | None) -> Plan:
@@ -83,8 +80,11 @@ def _groups(settled: Settled) -> tuple[GroupPlan, ...]:
             for groups in per_stage
             for member in [groups[index]]
             for name in member.layer_names
+            if _has_page(_spec_of(member.kv_cache_spec, name))
         ]
         spec = _representative(group.kv_cache_spec)
+        if not _has_page(spec):
+            continue
         kernel = settled.kernel_block_sizes[index] if index < len(settled.kernel_block_sizes) else None
         plans.append(
             GroupPlan(
@@ -108,7 +108,7 @@ def _spec_of(group_spec: Any, name: str) -> Any:
 
 def _representative(group_spec: Any) -> Any:
     members = getattr(group_spec, "kv_cache_specs", None)
-    return next(iter(members.values())) if members else group_spec
+    return next(filter(_has_page, members.values()), next(iter(members.values()))) if members else group_spec
 
 
 def _layers(settled: Settled) -> tuple[LayerPlan, ...]:
@@ -121,7 +121,10 @@ def _layers(settled: Settled) -> tuple[LayerPlan, ...]:
 
 
 def _has_page(spec: Any) -> bool:
-    """Whether vLLM can size the spec's page: it asserts that a padded page holds its content (Zamba2 on 0.33), and refuses the launch."""
+    """Whether vLLM can size the spec's page: it asserts that a padded page holds its content, and refuses the launch.
+
+    The specs of layers may be so (Zamba2 on 0.33), or what the grouping makes of them (extracted hidden states up to 0.27).
+    """
     try:
         return spec.page_size_bytes >= 0  # type: ignore[no-any-return]
     except AssertionError:

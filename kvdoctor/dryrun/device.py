@@ -4,11 +4,13 @@ vLLM's own CUDA platform stays in charge (backend priorities, block sizes, refus
 answered here, from the :class:`~kvdoctor.gpus.Gpu` that the request names. ``assume`` sets it, once per forked child.
 """
 
+import contextlib
 import types
 from typing import Any, Self
 
 import torch
 
+from kvdoctor.dryrun import nvml
 from kvdoctor.dryrun.stand_in import StandIn, StandInAsked, Untaught
 from kvdoctor.gpus import Gpu
 
@@ -62,7 +64,7 @@ def install_platform() -> None:
     answers: dict[str, Any] = {
         "get_device_capability": lambda *_a, **_k: DeviceCapability(*assumed_gpu().compute_capability),
         "get_device_name": lambda *_a, **_k: assumed_gpu().device_name,
-        "get_device_total_memory": lambda *_a, **_k: assumed_gpu().nvml_memory_bytes,
+        "get_device_total_memory": lambda cls, *_a, **_k: nvml.total_memory(cls, assumed_gpu()),
         "num_compute_units": lambda *_a, **_k: assumed_gpu().sm_count,
         # GB10 shares its memory with the CPU (compute capability 12.1; 8.7 and 11.0 are Jetson's).
         "is_integrated_gpu": lambda *_a, **_k: assumed_gpu().compute_capability in {(12, 1), (8, 7), (11, 0)},
@@ -190,3 +192,18 @@ def install_torch() -> None:
     }
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
+
+    # Layers that are written for any vendor's device ask here (FlashMLA's sparse backend on 0.34, Kimi-K3 on Blackwell since 0.32).
+    any_vendors: dict[str, Any] = {
+        "current_accelerator": lambda *_a, **_k: torch.device("cuda"),
+        "current_device_index": lambda: 0,
+        "current_stream": lambda *_a, **_k: idle,
+        "device_count": lambda: _Assumed.gpu_count,
+        "device_index": lambda *_a, **_k: contextlib.nullcontext(),
+        "empty_cache": lambda *_a, **_k: None,
+        "is_available": lambda: True,
+        "set_device_index": lambda *_a, **_k: None,
+        "synchronize": lambda *_a, **_k: None,
+    }
+    for name, answer in any_vendors.items():
+        setattr(torch.accelerator, name, answer)

@@ -1,5 +1,6 @@
 """The same promises of every supported release, over ten samples."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -47,6 +48,46 @@ def test_a_sample_is_planned_to_the_end(worker: Worker, sample: str) -> None:
     assert {group.kind for group in plan.groups} == SAMPLES[sample]
     _assert_whole(plan)
     assert diagnose(request, plan).verdict in {"ok", "warning"}
+
+
+def test_sparse_latent_attention_is_planned_to_the_end(worker: Worker) -> None:
+    """It wants DeepGEMM, whose library is another one for each Python up to 0.31, and loaded by its path since 0.32."""
+    args = ("--tensor-parallel-size", "8", "--max-model-len", "8192", "--kv-cache-dtype", "fp8")
+    plan = worker.plan(launch_request("deepseek-v3.2", args, gpu="h100-80g", kv_cache_memory=60 * GIB), timeout_seconds=300)
+    assert plan.refusal is None
+    assert plan.engine.attention_backends == {"DEEPSEEK_V32_INDEXER": 61, "FLASHMLA_SPARSE": 61}
+    _assert_whole(plan)
+
+
+def test_a_drafter_of_a_multimodal_target_embeds_a_token_without_a_gpu(worker: Worker) -> None:
+    """Up to 0.27.1 through a compiled function, for whose sake Dynamo would ask the driver."""
+    args = ("--tensor-parallel-size", "2", "--speculative-config", '{"method": "mtp", "num_speculative_tokens": 2}')
+    plan = worker.plan(launch_request("qwen3.5-0.8b", args, kv_cache_memory=60 * GIB), timeout_seconds=300)
+    assert plan.refusal is None
+    assert [layer.name for layer in plan.layers if layer.draft] == ["mtp.layers.0.self_attn.attn"]
+
+
+def test_hidden_states_that_no_page_of_the_model_holds_are_vllms_refusal(worker: Worker) -> None:
+    """The last release with the old grouping pads a page to less than its content, and asserts (vLLM pull request 51108)."""
+    if worker.vllm_version != "0.27.1":
+        pytest.skip("later releases group hidden states otherwise")
+    speculation = {
+        "method": "extract_hidden_states",
+        "num_speculative_tokens": 1,
+        "draft_model_config": {"hf_config": {"eagle_aux_hidden_state_layer_ids": [1, 11, 23]}},
+    }
+    connector = {
+        "kv_connector": "ExampleHiddenStatesConnector",
+        "kv_role": "kv_producer",
+        "kv_connector_extra_config": {"shared_storage_path": "hidden_states"},
+    }
+    options = ("--speculative-config", json.dumps(speculation), "--kv-transfer-config", json.dumps(connector))
+    request = launch_request("gpt-oss-20b", ("--tensor-parallel-size", "4", *options), kv_cache_memory=60 * GIB)
+    plan = worker.plan(request, timeout_seconds=300)
+    assert plan.refusal is not None
+    assert (plan.refusal.stage, plan.refusal.exception, plan.refusal.accident) == ("KV-cache planning", "AssertionError", False)
+    assert plan.refusal.message.startswith("assert self.page_size_padded >= self.unpadded_page_size_bytes")
+    assert [(group.kind, len(group.layers)) for group in plan.groups] == [("sliding_window", 12), ("full_attention", 12)]
 
 
 def _assert_whole(plan: Plan) -> None:
