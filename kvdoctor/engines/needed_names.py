@@ -96,6 +96,11 @@ _DEVICE = (
         "get_device_communicator_cls update_block_size_for_backend",
         "the assumed GPU's answers",
     ),
+    NeededName(places=("vllm.platforms.cuda:pynvml",), use="what NVML does not report of a GPU"),
+    NeededName(
+        places=("vllm.platforms.cuda:NvmlCudaPlatform.get_device_total_memory",), use="vLLM's own way where NVML has no answer", positional=0
+    ),
+    NeededName(places=("vllm.platforms.cuda:cuda_get_device_properties",), use="CUDA's answer in the place of NVML's", since=(0, 33)),
     NeededName(places=("vllm.platforms.interface:DeviceCapability",), use="the assumed compute capability", positional=2),
     NeededName(
         places=("vllm.distributed.device_communicators.base_device_communicator:DeviceCommunicatorBase",), use="communicators open nothing"

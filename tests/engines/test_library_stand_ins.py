@@ -42,8 +42,8 @@ for name in sys.argv[1:]:
         importlib.import_module(name)
     except Exception as error:
         missing[name] = repr(error)
-questions = {name: value for name, value in vars(import_utils).items() if name.startswith("has_") and not inspect.signature(value).parameters}
-answers = {name: ask() for name, ask in sorted(questions.items())}
+questions = {name: ask for name, ask in sorted(vars(import_utils).items()) if name.startswith("has_")}
+answers = {name: ask() for name, ask in questions.items() if not inspect.signature(ask).parameters}
 answers["deep_gemm"] = [deep_gemm.is_deep_gemm_supported(), deep_gemm.is_deep_gemm_e8m0_used()]
 answers["deep_gemm_functions"] = sorted(name for name, value in vars(deep_gemm).items() if name.endswith("_impl") and value is None)
 answers["flashmla"] = [flashmla.is_flashmla_dense_supported()[0], flashmla.is_flashmla_sparse_supported()[0]]
