@@ -2,16 +2,18 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from textwrap import shorten
 from typing import Literal
 
 from kvdoctor import __version__
 from kvdoctor.layout import GroupLayout, Layout, read_layout
+from kvdoctor.made_up_memory import without_made_up_memory
 from kvdoctor.plan import Check, EngineFacts, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
 from kvdoctor.request import LaunchRequest
 from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
 from kvdoctor.rules.numbers import counted, grouped, percent
-from kvdoctor.rules.refusal_text import RefusalReading, RemoteCodeNeeded, read_refusal
-from kvdoctor.rules.refused import LaunchRefused
+from kvdoctor.rules.refusal_text import NoMemoryForBlocks, RefusalReading, RemoteCodeNeeded, read_refusal
+from kvdoctor.rules.refused import QUOTES
 from kvdoctor.secrets import hide_arguments, hide_environment, without_secrets
 
 SCHEMA_VERSION = 1
@@ -19,7 +21,9 @@ SCHEMA_VERSION = 1
 # Worst first, as findings are listed; within a severity they keep the order of the rules.
 SEVERITIES = ("error", "warning", "info")
 
-Verdict = Literal["ok", "warning", "refused", "unassessed"]
+_WORDS_IN_VERDICT = 240
+
+Verdict = Literal["ok", "warning", "refused", "failed", "unassessed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,6 +116,7 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         BadRequest: ``select`` or ``ignore`` names no rule.
 
     """
+    plan = without_made_up_memory(plan)
     layout = read_layout(plan)
     context = RuleContext(request=request, plan=plan, layout=layout, refusal=_read_refusal(request, plan))
     findings: list[Finding] = []
@@ -156,10 +161,12 @@ def verdict_line(diagnosis: Diagnosis) -> str:
     errors = [finding for finding in diagnosis.findings if finding.severity == "error"]
     if refusal is not None:
         # vLLM's words may be a paragraph; a rule that knows the refusal has its figures in one sentence.
-        if errors and errors[0].rule != LaunchRefused.id:
-            return f"refused at {refusal.stage} ({refusal.exception}): {errors[0].message}"
-        words = " ".join(refusal.message.split())
-        return f"refused at {refusal.stage}: {refusal.exception}" + (f": {words}" if words else "")
+        if errors and not errors[0].message.startswith(QUOTES):
+            return errors[0].message if refusal.accident else f"refused at {refusal.stage} ({refusal.exception}): {errors[0].message}"
+        # The whole of vLLM's words stands under its own heading.
+        words = shorten(refusal.message, _WORDS_IN_VERDICT, placeholder=" ...")
+        what = "vLLM's code failed" if refusal.accident else "refused"
+        return f"{what} at {refusal.stage}: {refusal.exception}" + (f": {words}" if words else "")
     if errors:
         return f"will not launch: {errors[0].message}"
     if diagnosis.verdict == "unassessed":
@@ -187,6 +194,8 @@ def _waste(groups: tuple[GroupLayout, ...]) -> str:
 
 def _verdict(plan: Plan, findings: list[Finding]) -> Verdict:
     severities = {finding.severity for finding in findings}
+    if plan.refusal is not None and plan.refusal.accident:
+        return "failed"
     if plan.refusal is not None or "error" in severities:
         return "refused"
     if plan.checks and all(check.outcome == "not_checked" for check in plan.checks):
@@ -195,10 +204,13 @@ def _verdict(plan: Plan, findings: list[Finding]) -> Verdict:
 
 
 def _read_refusal(request: LaunchRequest, plan: Plan) -> RefusalReading | None:
-    reading = read_refusal(plan.refusal)
-    trusted = request.trust_remote_code or "--trust-remote-code" in request.vllm_args
+    reading = None if plan.refusal is None or plan.refusal.accident else read_refusal(plan.refusal)
+    given = plan.given_arguments
     # Told to trust the code already, the user needs vLLM's words and not the advice to trust it.
-    return None if trusted and isinstance(reading, RemoteCodeNeeded) else reading
+    if isinstance(reading, RemoteCodeNeeded) and (request.trust_remote_code or given.get("trust_remote_code")):
+        return None
+    # Blocks that the user counted out are no word about the weights.
+    return None if isinstance(reading, NoMemoryForBlocks) and "num_gpu_blocks_override" in given else reading
 
 
 def _report_request(request: LaunchRequest, launch: LaunchFacts) -> RequestReport:

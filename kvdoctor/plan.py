@@ -4,7 +4,7 @@ No vLLM object is in here. Every number is vLLM's own unless its docstring says 
 was refused, or asked for, before vLLM settled it. Bytes and tokens are integers.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 Outcome = Literal["passed", "refused", "not_checked"]
@@ -167,7 +167,12 @@ class LogRecord:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The whole dry launch, from configuration to scheduler."""
+    """The whole dry launch, from configuration to scheduler.
+
+    ``given_arguments`` are the arguments that the user gave, by the names of vLLM's parser; a value that is no number, flag or short
+    word is ``None`` there. ``usable_kv_cache_bytes`` is what vLLM compares with a request that does not fit: the budget less the block
+    that it keeps for itself.
+    """
 
     engine: EngineFacts
     launch: LaunchFacts
@@ -187,3 +192,5 @@ class Plan:
     assumptions: tuple[str, ...]
     refusal: Refusal | None
     vllm_log: tuple[LogRecord, ...]
+    given_arguments: dict[str, Any] = field(default_factory=dict)
+    usable_kv_cache_bytes: int | None = None

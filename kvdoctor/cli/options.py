@@ -79,6 +79,6 @@ def exit_code(verdict: str, severities: Iterable[str], fail_on: FailOn) -> int:
     """Turn a verdict and its findings into the exit code of the contract. vLLM's refusal counts as an error."""
     if verdict == "unassessed":
         return EXIT_UNASSESSED
-    seen = {*severities, *(["error"] if verdict == "refused" else [])}
+    seen = {*severities, *(["error"] if verdict in ("refused", "failed") else [])}
     failing = {FailOn.ERROR: {"error"}, FailOn.WARNING: {"error", "warning"}, FailOn.NEVER: set()}[fail_on]
     return EXIT_FINDING if seen & failing else EXIT_OK

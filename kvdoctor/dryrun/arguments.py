@@ -1,6 +1,7 @@
 """vLLM's arguments, read by vLLM's own parser."""
 
 import argparse
+import re
 from typing import Any, NoReturn
 
 from kvdoctor.dryrun import compat
@@ -27,6 +28,30 @@ def engine_arguments(request: LaunchRequest, model: str) -> Any:
         arguments.trust_remote_code = True
     kind = AsyncEngineArgs if request.usage == "serve" else EngineArgs
     return kind.from_cli_args(arguments)
+
+
+# Values that are shown to rules: short ones whose name is not that of a secret and that are no address.
+_SECRET_NAME = re.compile(r"(^|_)(api_?keys?|keys?|tokens?|passwords?|secrets?|credentials?)($|_)")
+_SHOWN_CHARACTERS = 64
+
+
+def given_arguments(request: LaunchRequest) -> dict[str, Any]:
+    """Which of vLLM's arguments were given, by the parser's own names (a ``--config`` file's included), with simple values.
+
+    A value that is no number, flag or short word is ``None``: that it was given is all that rules need of it.
+    """
+    parser = _parser(request.usage)
+    parser._defaults.clear()
+    for action in parser._actions:
+        action.default = argparse.SUPPRESS
+    return {name: _shown(name, value) for name, value in vars(parser.parse_args(list(request.vllm_args))).items()}
+
+
+def _shown(name: str, value: Any) -> bool | int | float | str | None:
+    if isinstance(value, str):
+        secret = _SECRET_NAME.search(name) is not None or "://" in value or len(value) > _SHOWN_CHARACTERS
+        return None if secret else str(value)
+    return value if isinstance(value, (bool, int, float)) else None
 
 
 def _parser(usage: str) -> argparse.ArgumentParser:

@@ -58,6 +58,8 @@ def to_plan(settled: Settled, refusal: Refusal | None) -> Plan:
         max_concurrency=getattr(cache, "kv_cache_max_concurrency", None) if planned else None,
         checks=tuple(settled.checks),
         assumptions=tuple(settled.assumptions),
+        given_arguments=dict(settled.given_arguments),
+        usable_kv_cache_bytes=settled.budget.usable_bytes if counted else None,
         refusal=refusal,
         vllm_log=tuple(settled.log),
     )

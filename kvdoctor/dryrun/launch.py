@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from kvdoctor.dryrun import budget, checks, compat, device, world
-from kvdoctor.dryrun.arguments import engine_arguments
+from kvdoctor.dryrun.arguments import engine_arguments, given_arguments
 from kvdoctor.dryrun.executor import make_engine, make_executor
 from kvdoctor.dryrun.model import build_stage
 from kvdoctor.dryrun.settled import Settled
@@ -47,6 +47,7 @@ def configure(settled: Settled, model: str) -> None:
 
     with settled.step(READ_ARGUMENTS):
         arguments = engine_arguments(settled.request, model)
+        settled.given_arguments = given_arguments(settled.request)
     world_size = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * getattr(arguments, "prefill_context_parallel_size", 1)
     device.assume(settled.request.gpu, gpu_count=max(1, world_size * arguments.data_parallel_size))
     context = UsageContext.OPENAI_API_SERVER if settled.request.usage == "serve" else UsageContext.LLM_CLASS
@@ -84,6 +85,7 @@ def _recorded(settled: Settled) -> Iterator[None]:
         settled.budget.needed_bytes = max(needed, settled.budget.needed_bytes or 0)
         if 0 < available < needed:
             settled.budget.estimated_max_model_len = estimate(available)
+            settled.budget.usable_bytes = min(available, settled.budget.usable_bytes or available)
         checking(available, get_needed, max_model_len, estimate, *more, **options)  # 0.34 passes its configuration, for its advice
 
     setattr(holder, name, note_groups)

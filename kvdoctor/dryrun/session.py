@@ -24,7 +24,6 @@ def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[s
         KvdoctorError: the request was wrong, or no answer could be had.
     """
     settled = Settled(request=request, report_step=report_step, budget=Budget(source="kv_cache_memory"))
-    settled.assumptions.extend(_assumptions(request))
     refusal = None
     with _log_into(settled.log):
         try:
@@ -37,14 +36,17 @@ def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[s
                 launch.run(settled, request.model.path or request.model.text)
         except Refused as refused:
             refusal = refused.refusal
+    settled.assumptions[:0] = _assumptions(settled)
     return to_plain(convert.to_plan(settled, refusal))  # type: ignore[no-any-return]
 
 
-def _assumptions(request: LaunchRequest) -> Iterator[str]:
-    gpu = request.gpu
+def _assumptions(settled: Settled) -> Iterator[str]:
+    request, gpu = settled.request, settled.request.gpu
+    nodes = getattr(settled.config.parallel_config, "nnodes", 1) if settled.config is not None else 1
     yield (
         f"{gpu.device_name}: compute capability {'.'.join(map(str, gpu.compute_capability))}, "
-        f"{gpu.memory_bytes / 2**30:.2f} GiB, {gpu.sm_count} SMs, as many as the launch asks for, on one node"
+        f"{gpu.memory_bytes / 2**30:.2f} GiB, {gpu.sm_count} SMs, as many as the launch asks for, "
+        + ("on one node" if nodes == 1 else f"on {nodes} nodes")
     )
     yield "started by vllm serve" if request.usage == "serve" else "started by LLM()"
     yield f"CUDA {device.cuda_major()}; FlashInfer's kernels as in vLLM's official image"

@@ -7,7 +7,7 @@ from typing import Any
 
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.errors import Unassessed
-from kvdoctor.plan import Check, LogRecord, Refusal
+from kvdoctor.plan import Check, LogRecord, Outcome, Refusal
 from kvdoctor.request import LaunchRequest
 
 
@@ -33,6 +33,7 @@ class Budget:
     allowance_source: str | None = None
     weights_fit: bool | None = None
     needed_bytes: int | None = None
+    usable_bytes: int | None = None
     estimated_max_model_len: int | None = None
 
 
@@ -56,6 +57,7 @@ class Settled:
     checks: list[Check] = field(default_factory=list)
     log: list[LogRecord] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
+    given_arguments: dict[str, Any] = field(default_factory=dict)
 
     @property
     def model_name(self) -> str:
@@ -86,10 +88,17 @@ class Settled:
                 self.not_checked(name, ours.message)
                 raise NotChecked(ours.message) from error
             refusal = Refusal(stage=name, exception=type(error).__name__, message=words_of(error), accident=is_accident(error))
-            self.checks.append(Check(name=name, outcome="refused", note=None))
+            self._conclude(name, "refused")
             raise Refused(refusal) from error
-        self.checks.append(Check(name=name, outcome="passed", note=None))
+        self._conclude(name, "passed")
+
+    def _conclude(self, name: str, outcome: Outcome, note: str | None = None) -> None:
+        """Record the outcome of a step once, however many stages take it; it has passed when all of them have."""
+        if outcome != "passed":
+            self.checks = [check for check in self.checks if check.name != name or check.outcome != "passed"]
+        if all(check.name != name for check in self.checks):
+            self.checks.append(Check(name=name, outcome=outcome, note=note))
 
     def not_checked(self, name: str, why: str) -> None:
         """Record a step of a boot that a machine without a GPU cannot take."""
-        self.checks.append(Check(name=name, outcome="not_checked", note=why))
+        self._conclude(name, "not_checked", why)

@@ -13,6 +13,7 @@ from kvdoctor.report.compare_sections import (
     title,
     unchanged_line,
 )
+from kvdoctor.report.sections import how_it_ended
 from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_link, markdown_text
 
 
@@ -41,7 +42,7 @@ def _comparison(comparison: Comparison, *, heading: str) -> list[str]:
     parts.append("\n".join(f"- {label}: {markdown_text(text)}" for label, text in side_rows(comparison)))
     for name, side in (("Before", comparison.before), ("After", comparison.after)):
         if side.refusal is not None:
-            parts.append(f"{below} {name}: vLLM refuses at {markdown_text(side.refusal.stage)}")
+            parts.append(f"{below} {name}: {how_it_ended(side.refusal)} at {markdown_text(side.refusal.stage)}")
             parts.append(markdown_block(f"{side.refusal.exception}: {side.refusal.message}"))
     if rows := change_rows(comparison):
         parts.append(_changes(rows))

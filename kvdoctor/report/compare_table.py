@@ -15,6 +15,7 @@ from kvdoctor.report.compare_sections import (
     unchanged_line,
 )
 from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
+from kvdoctor.report.sections import how_it_ended
 from kvdoctor.report.untrusted import one_line, visible
 
 _BAD = "bold red"
@@ -52,7 +53,7 @@ def _put_comparison(page: Page, comparison: Comparison) -> None:
     page.pairs([(label, one_line(text)) for label, text in side_rows(comparison)])
     for name, side in (("Before", comparison.before), ("After", comparison.after)):
         if side.refusal is not None:
-            page.heading(f"{name}: vLLM refuses at {one_line(side.refusal.stage)}")
+            page.heading(f"{name}: {how_it_ended(side.refusal)} at {one_line(side.refusal.stage)}")
             page.put(Text(f"{visible(side.refusal.exception)}: {visible(side.refusal.message)}", style="red"), indent=2)
     page.blank()
     _put_changes(page, comparison)

@@ -1,7 +1,7 @@
 """The report as Markdown, for a pull request or a wiki."""
 
 from kvdoctor.diagnosis import Diagnosis, verdict_line
-from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, model_name, sections
+from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, how_it_ended, model_name, sections
 from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_text
 from kvdoctor.rules import Finding
 
@@ -10,7 +10,8 @@ def render_markdown(diagnosis: Diagnosis) -> str:
     """Render the report as GitHub's Markdown, with the verdict where a reader of a pull request looks first."""
     parts = [f"## kvdoctor: {markdown_code(model_name(diagnosis))}", f"**{markdown_text(verdict_line(diagnosis))}**"]
     if refusal := diagnosis.refusal:
-        parts += [f"### vLLM refuses at {markdown_text(refusal.stage)}", markdown_block(f"{refusal.exception}: {refusal.message}")]
+        parts.append(f"### {how_it_ended(refusal)} at {markdown_text(refusal.stage)}")
+        parts.append(markdown_block(f"{refusal.exception}: {refusal.message}"))
     if rows := group_rows(diagnosis):
         parts += [f"### {group_title(diagnosis)}", _groups(rows)]
     for section in sections(diagnosis):

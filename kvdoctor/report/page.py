@@ -18,7 +18,7 @@ from rich.text import Text
 # A line under the header and nothing else, in ASCII: it survives any encoding, and a copy into a ticket.
 HEAD_LINE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-VERDICT_STYLES = {"ok": "bold green", "warning": "bold yellow", "refused": "bold red", "unassessed": "bold yellow"}
+VERDICT_STYLES = {"ok": "bold green", "warning": "bold yellow", "refused": "bold red", "failed": "bold red", "unassessed": "bold yellow"}
 _NO_LIMIT = 1_000_000
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kvdoctor.diagnosis import Diagnosis
 from kvdoctor.layer_names import fold_names
 from kvdoctor.layout import GroupLayout, Layout, read_pages
-from kvdoctor.plan import LayerPlan
+from kvdoctor.plan import LayerPlan, Refusal
 from kvdoctor.rules.numbers import counted, gib, grouped, percent
 
 NOT_SETTLED = "not settled"
@@ -57,7 +57,9 @@ def group_title(diagnosis: Diagnosis) -> str:
     """Say what the rows are."""
     if diagnosis.layout.groups:
         return "KV-cache groups"
-    return "Layer specs; vLLM refused before it grouped them" if diagnosis.refusal else "Layer specs"
+    if diagnosis.refusal is None:
+        return "Layer specs"
+    return f"Layer specs; vLLM {'failed' if diagnosis.refusal.accident else 'refused'} before it grouped them"
 
 
 def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
@@ -70,6 +72,11 @@ def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
         Section(title="Launch steps", rows=_checks(diagnosis)),
     )
     return tuple(section for section in found if section.rows)
+
+
+def how_it_ended(refusal: Refusal) -> str:
+    """Say whose word the exception is: a check of vLLM's refused, or its code failed."""
+    return "vLLM's code failed" if refusal.accident else "vLLM refuses"
 
 
 def model_name(diagnosis: Diagnosis) -> str:
@@ -252,7 +259,8 @@ def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
 def _checks(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     passed = [check.name for check in diagnosis.checks if check.outcome == "passed"]
     rows = [("passed", ", ".join(passed))] if passed else []
-    rows += [("refused", check.name) for check in diagnosis.checks if check.outcome == "refused"]
+    ended = "failed" if diagnosis.refusal is not None and diagnosis.refusal.accident else "refused"
+    rows += [(ended, check.name) for check in diagnosis.checks if check.outcome == "refused"]
     left = [check for check in diagnosis.checks if check.outcome == "not_checked"]
     rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left]
     return tuple(rows)

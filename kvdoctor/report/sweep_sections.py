@@ -44,7 +44,7 @@ def reason_number(row: SweepRow, numbers: dict[str, int]) -> str:
 
 
 def _failed(row: SweepRow) -> bool:
-    return row.verdict in ("refused", "unassessed")
+    return row.verdict in ("refused", "failed", "unassessed")
 
 
 def title(sweep: Sweep) -> str:

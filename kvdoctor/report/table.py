@@ -8,7 +8,7 @@ from rich.text import Text
 
 from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
-from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, model_name, sections
+from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, how_it_ended, model_name, sections
 from kvdoctor.report.untrusted import one_line, visible
 
 _NAMES_WIDTH = 40
@@ -20,7 +20,7 @@ def render_table(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
     page = Page(width=width, color=color)
     page.title(one_line(model_name(diagnosis)))
     if diagnosis.refusal is not None:
-        page.heading(f"vLLM refuses at {one_line(diagnosis.refusal.stage)}")
+        page.heading(f"{how_it_ended(diagnosis.refusal)} at {one_line(diagnosis.refusal.stage)}")
         page.put(Text(f"{visible(diagnosis.refusal.exception)}: {visible(diagnosis.refusal.message)}", style="red"), indent=2)
     if rows := group_rows(diagnosis):
         page.heading(group_title(diagnosis))

@@ -6,7 +6,7 @@ from kvdoctor.errors import BadRequest
 from kvdoctor.rules.capacity import MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
-from kvdoctor.rules.refused import BlockNotDivisibleByHash, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
+from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
 from kvdoctor.rules.release import UnknownSpecKind
 from kvdoctor.rules.wasted import PagePadding
 
@@ -17,6 +17,7 @@ RULES: tuple[Rule, ...] = (
     PageSizesNotUnifiable(),
     LaunchRefused(),
     RemoteCodeIsNeeded(),
+    CodeFailed(),
     PagePadding(),
     BlockExceedsContext(),
     CoarsePrefixGranularity(),

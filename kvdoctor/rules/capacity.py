@@ -1,7 +1,8 @@
 """KV4xx: it does not fit."""
 
+from kvdoctor.rules.advice import more_memory
 from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipped
-from kvdoctor.rules.numbers import gib, grouped
+from kvdoctor.rules.numbers import gib, gib_apart, grouped
 from kvdoctor.rules.refusal_text import ContextDoesNotFit, NoMemoryForBlocks, TooManySequences
 
 # With weights that do not fit, the plan's budget is one that was made up to show a layout: its capacity says nothing.
@@ -29,24 +30,24 @@ class MaxModelLenDoesNotFit(Rule):
     def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
         """Recognise the refusal; the figures are vLLM's."""
         refused, memory = context.refusal, context.plan.memory
-        if not isinstance(refused, ContextDoesNotFit):
-            return ()
         if memory.weights_fit is False:
             return _MADE_UP_BUDGET
-        needed, available = memory.needed_for_max_model_len_bytes, memory.kv_cache_bytes
+        if not isinstance(refused, ContextDoesNotFit):
+            return ()
+        # What vLLM compares is a block less than the budget, or the blocks of an override.
+        needed, available = memory.needed_for_max_model_len_bytes, context.plan.usable_kv_cache_bytes or memory.kv_cache_bytes
         largest = refused.estimated_max_model_len or memory.estimated_max_model_len
         message = f"one request of {grouped(refused.max_model_len)} tokens does not fit into the KV cache"
         evidence: Evidence = {"max_model_len": refused.max_model_len}
         if needed is not None and available is not None:
-            needs = f"one request of {grouped(refused.max_model_len)} tokens needs {gib(needed)} of KV cache"
-            message = f"{needs}, and {gib(available)} are available"
+            needs, has = gib_apart(needed, available)
+            message = f"one request of {grouped(refused.max_model_len)} tokens needs {needs} of KV cache, and {has} are available"
             evidence |= {"needed_bytes": needed, "kv_cache_bytes": available}
-        remediation = "Lower --max-model-len, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
+        more = _more_memory(context)
+        remediation = f"Lower --max-model-len, {more}"
         if largest:
             evidence["estimated_max_model_len"] = largest
-            remediation = (
-                f"Pass --max-model-len {largest} or less, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
-            )
+            remediation = f"Pass --max-model-len {largest} or less, {more}"
         return (self.finding(message, remediation=remediation, evidence=evidence),)
 
 
@@ -71,17 +72,21 @@ class TooManySequencesForStates(Rule):
     def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
         """Recognise the refusal; the figures are vLLM's."""
         refused = context.refusal
-        if not isinstance(refused, TooManySequences):
-            return ()
         if context.plan.memory.weights_fit is False:
             return _MADE_UP_BUDGET
+        if not isinstance(refused, TooManySequences):
+            return ()
         return (
             self.finding(
                 f"{grouped(refused.max_num_seqs)} sequences exceed the {grouped(refused.num_blocks)} blocks for recurrent states",
-                remediation=f"Pass --max-num-seqs {refused.num_blocks} or less, or raise --gpu-memory-utilization",
+                remediation=f"Pass --max-num-seqs {refused.num_blocks} or less, or {_more_memory(context)}",
                 evidence={"max_num_seqs": refused.max_num_seqs, "num_blocks": refused.num_blocks},
             ),
         )
+
+
+def _more_memory(context: RuleContext) -> str:
+    return more_memory(context.plan.given_arguments, budget_given=context.plan.memory.kv_cache_source == "kv_cache_memory")
 
 
 class WeightsDoNotFit(Rule):

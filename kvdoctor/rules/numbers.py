@@ -13,6 +13,15 @@ def gib(size: int) -> str:
     return f"{size / GIB:,.2f} GiB"
 
 
+def gib_apart(one: int, other: int) -> tuple[str, str]:
+    """Give two sizes with as many places as tell them apart; sizes within a MiB in bytes."""
+    for places in (2, 3):
+        texts = tuple(f"{size / GIB:,.{places}f} GiB" for size in (one, other))
+        if texts[0] != texts[1]:
+            return texts[0], texts[1]
+    return f"{one:,} bytes", f"{other:,} bytes"
+
+
 def percent(share: float) -> str:
     """One decimal; a share that is not zero never reads as zero."""
     return "< 0.1 %" if 0 < share < 0.05 else f"{share:.1f} %"  # noqa: PLR2004 - half of the last decimal shown

@@ -53,7 +53,17 @@ class NoMemoryForBlocks:
     """The weights and the working memory left nothing."""
 
 
-RefusalReading = HashDoesNotDivide | PagesNotUnifiable | RemoteCodeNeeded | ContextDoesNotFit | TooManySequences | NoMemoryForBlocks
+@dataclass(frozen=True, kw_only=True)
+class NoAttentionBackend:
+    """No attention backend takes a layer, or not the one that was ``selected``; ``reasons`` are vLLM's against each."""
+
+    selected: str | None
+    reasons: dict[str, tuple[str, ...]]
+
+
+RefusalReading = (
+    HashDoesNotDivide | PagesNotUnifiable | RemoteCodeNeeded | ContextDoesNotFit | TooManySequences | NoMemoryForBlocks | NoAttentionBackend
+)
 
 _HASH = re.compile(
     r"block_size must be divisible by\s+hash_block_size"
@@ -72,6 +82,12 @@ _CONTEXT = re.compile(
     r"(?:.*?estimated maximum model length is (?P<largest>\d+))?",
     re.DOTALL,
 )
+_BACKENDS = re.compile(
+    r"No valid attention backend found for .*?Reasons: \{(?P<all>.*)\}"
+    r"|Selected backend (?:AttentionBackendEnum\.)?(?P<selected>\w+) is not valid for.*?Reason: \[(?P<reasons>.*)\]",
+    re.DOTALL,
+)
+_REASONS = re.compile(r"(?P<backend>\w+): \[(?P<reasons>.*?)\](?=, \w+: \[|$)", re.DOTALL)
 _NO_MEMORY = re.compile(r"No available memory for the cache blocks")
 _REMOTE_CODE = re.compile(
     r"trust_remote_code=True|--trust-remote-code"
@@ -106,6 +122,19 @@ def _context(found: re.Match[str]) -> RefusalReading:
     return ContextDoesNotFit(max_model_len=int(found["length"]), estimated_max_model_len=_number(found["largest"]))
 
 
+def _backends(found: re.Match[str]) -> RefusalReading:
+    if found["selected"]:
+        return NoAttentionBackend(selected=found["selected"], reasons={found["selected"]: _reasons(found["reasons"])})
+    each = _REASONS.finditer(found["all"])
+    return NoAttentionBackend(selected=None, reasons={reason["backend"]: _reasons(reason["reasons"]) for reason in each})
+
+
+def _reasons(text: str) -> tuple[str, ...]:
+    # A reason of its own may go on behind a comma; what follows names nothing new.
+    parts = (part.strip(" '\"") for part in text.split(", "))
+    return tuple(part for part in parts if part and not part.startswith("this is "))
+
+
 def _number(text: str | None) -> int | None:
     return None if text is None else int(text)
 
@@ -114,6 +143,7 @@ def _number(text: str | None) -> int | None:
 _READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], RefusalReading]], ...] = (
     (_HASH, _hash),
     (_PAGE, _page),
+    (_BACKENDS, _backends),
     (_SEQUENCES, _sequences),
     (_CONTEXT, _context),
     (_NO_MEMORY, lambda _: NoMemoryForBlocks()),

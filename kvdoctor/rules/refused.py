@@ -3,10 +3,16 @@
 import math
 import re
 
-from kvdoctor.plan import LayerPlan
+from kvdoctor.plan import LayerPlan, Plan
+from kvdoctor.rules.advice import backend_remedy, is_given, nearest_backends, remedy
 from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipped
 from kvdoctor.rules.numbers import grouped
-from kvdoctor.rules.refusal_text import HashDoesNotDivide, PagesNotUnifiable, RemoteCodeNeeded
+from kvdoctor.rules.refusal_text import HashDoesNotDivide, NoAttentionBackend, PagesNotUnifiable, RemoteCodeNeeded
+
+# How KV103 begins where it has nothing to add to vLLM's words.
+QUOTES = "vLLM refuses at"
+# Pull request 51108.
+HIDDEN_STATES_DIVIDE = (0, 28)
 
 
 class BlockNotDivisibleByHash(Rule):
@@ -57,14 +63,19 @@ def _indivisible(odd: list[int], hash_block: int | None) -> str:
 
 
 def _hash_advice(context: RuleContext) -> str:
-    advice = []
-    if any(layer.kind == "hidden_state" for layer in context.plan.layers):
+    advice, given = [], context.plan.given_arguments
+    if any(layer.kind == "hidden_state" for layer in context.plan.layers) and _release(context.plan) < HIDDEN_STATES_DIVIDE:
         advice.append("use vLLM 0.28.0 or newer, which gives hidden states a block that divides the others")
-    if context.plan.launch.mamba_cache_mode not in (None, "align"):
+    if context.plan.launch.mamba_cache_mode not in (None, "align") and given.get("mamba_cache_mode") != "align":
         advice.append("pass --mamba-cache-mode align")
-    advice.append("pass --no-enable-prefix-caching")
-    text = ", or ".join(advice)
-    return text[0].upper() + text[1:]
+    if not is_given("--no-enable-prefix-caching", given):
+        advice.append("pass --no-enable-prefix-caching")
+    text = ", or ".join(advice) or "report it to vLLM: prefix caching is off already"
+    return text[0].upper() + text[1:] + _stage_advice(context.plan, "block")
+
+
+def _release(plan: Plan) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", plan.engine.vllm_version)[:2])
 
 
 class PageSizesNotUnifiable(Rule):
@@ -117,7 +128,7 @@ class PageSizesNotUnifiable(Rule):
         remediation = "Pass one --kv-cache-dtype for all layers or another --block-size"
         if draft:
             remediation = "Launch without the draft model, or use one whose KV heads, head size and dtype are the target's"
-        return (self.finding(message, remediation=remediation, evidence=evidence),)
+        return (self.finding(message, remediation=remediation + _stage_advice(context.plan, "page"), evidence=evidence),)
 
 
 def _odd_layer(layers: tuple[LayerPlan, ...], refused: PagesNotUnifiable) -> LayerPlan | None:
@@ -147,49 +158,83 @@ class LaunchRefused(Rule):
     urls = ("https://docs.vllm.ai/en/latest/configuration/engine_args/",)
 
     def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
-        """Quote vLLM where no other rule has read the refusal."""
-        refusal = context.plan.refusal
-        if refusal is None or context.refusal is not None:
+        """Quote vLLM where no other rule has read the refusal; of the attention backends, name the nearest."""
+        refusal, given = context.plan.refusal, context.plan.given_arguments
+        if refusal is None or refusal.accident:
+            return ()
+        evidence: Evidence = {"stage": refusal.stage, "exception": refusal.exception}
+        if isinstance(context.refusal, NoAttentionBackend):
+            refused = context.refusal
+            who = "no attention backend takes" if refused.selected is None else f"the attention backend {refused.selected} does not take"
+            message = f"{who} the model's layers under these settings: {nearest_backends(refused)}"
+            return (self.finding(message, remediation=backend_remedy(refused, given), evidence=evidence),)
+        if context.refusal is not None:
             return ()
         words = " ".join(refusal.message.split()).rstrip(".") or "no message"
-        flag = likely_flag(refusal.message)
         return (
             self.finding(
-                f"vLLM refuses at {refusal.stage}: {refusal.exception}: {words}",
-                remediation=f"Change {flag}, which vLLM's message is about" if flag else "Follow vLLM's message, which names no flag",
-                evidence={"stage": refusal.stage, "exception": refusal.exception},
+                f"{QUOTES} {refusal.stage}: {refusal.exception}: {words}",
+                remediation=remedy(refusal.message, given) + _stage_advice(context.plan, refusal.message),
+                evidence=evidence,
             ),
         )
 
 
-# What vLLM's messages say, and the flag that it is about; the first match wins.
-_FLAGS = (
-    (r"No valid attention backend", "--attention-backend, --kv-cache-dtype or --gpu"),
-    (r"prefix_match_unit", "--prefix-match-unit"),
-    (r"[Hh]ybrid KV cache manager is disabled|Failed to promote local KV cache specs", "--no-disable-hybrid-kv-cache-manager"),
-    (r"cannot express this model's mixed page sizes", "VLLM_KV_CACHE_LAYOUT"),
-    (r"max_num_batched_tokens", "--max-num-batched-tokens"),
-    (r"decode_context_parallel|dcp_size|\bDCP\b", "--decode-context-parallel-size"),
-    (r"tensor[_ ]parallel[_ ]size", "--tensor-parallel-size"),
-    (r"pipeline[_ ]parallel[_ ]size", "--pipeline-parallel-size"),
-    (r"number of available GPUs|World size", "--tensor-parallel-size or --pipeline-parallel-size"),
-    (r"[Nn]o common block size|[Bb]lock[_ ]size", "--block-size"),
-    (r"kv[_ ]cache[_ ]dtype|FP8 KV cache|fp8.{0,20}KV cache", "--kv-cache-dtype"),
-    (r"max_model_len|maximum model length", "--max-model-len"),
-    (r"max_num_seqs", "--max-num-seqs"),
-    (r"gpu_memory_utilization", "--gpu-memory-utilization"),
-    (r"quantization", "--quantization"),
-    (r"speculative", "--speculative-config"),
-    (r"cudagraph_mode|CUDA graph", "--compilation-config"),
-    (r"dtype", "--dtype"),
-)
+class CodeFailed(Rule):
+    """vLLM's code failed by accident, and not by a check.
+
+    ## What it does
+    Tells an accident inside vLLM (a missing attribute, a key, a wrong type) from a check that refuses the launch, and says what failed.
+
+    ## Why it is bad
+    The same code runs on the machine with the GPUs, so a boot probably fails there too. It is not certain: no check of vLLM's looked at
+    the launch, and the code may have met something that a GPU has and kvdoctor stands in for.
+
+    ## What to do
+    Ask another release with `--vllm`, look for the error in vLLM's issues, and try a boot before you rely on either answer.
+    """
+
+    id = "KV109"
+    name = "vllm-code-failed"
+    severity = "error"
+    urls = ("https://github.com/vllm-project/vllm/issues",)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Report the accident, with the release that it happened in."""
+        refusal, release = context.plan.refusal, context.plan.engine.vllm_version
+        if refusal is None or not refusal.accident:
+            return ()
+        words = " ".join(refusal.message.split()).rstrip(".") or "no message"
+        return (
+            self.finding(
+                f"the code of vLLM {release} failed at {refusal.stage}, not by a check: {refusal.exception}: {words}; "
+                "a boot probably fails there too, but that is not certain",
+                remediation="Ask another release with --vllm, or try a boot: no check of vLLM's has refused this launch",
+                evidence={"stage": refusal.stage, "exception": refusal.exception, "vllm_version": release},
+            ),
+        )
 
 
-def likely_flag(message: str) -> str | None:
-    """Name the flag that a refusal is likely about: one that it spells out, else one that its words are known to mean."""
-    if spelled := re.search(r"(?<![\w-])--[a-z][a-z0-9]*(?:-[a-z0-9]+)+(?![\w-])", message):
-        return spelled[0]
-    return next((flag for pattern, flag in _FLAGS if re.search(pattern, message)), None)
+def _stage_advice(plan: Plan, message: str) -> str:
+    """Name the pipeline stages that have no attention layer, where a refusal is about blocks or pages, which those layers settle."""
+    stages = stages_without_attention(plan)
+    if not stages or not re.search(r"block|page", message, re.IGNORECASE):
+        return ""
+    which = f"pipeline stage {stages[0]} has" if len(stages) == 1 else f"pipeline stages {', '.join(map(str, stages))} have"
+    return f"; {which} no attention layer: change --pipeline-parallel-size or VLLM_PP_LAYER_PARTITION"
+
+
+def stages_without_attention(plan: Plan) -> tuple[int, ...]:
+    """The pipeline stages whose KV layers are recurrent only, while other stages have attention layers."""
+    if len(plan.stages) == 1 or sum(stage.layer_count for stage in plan.stages) != len(plan.layers):
+        return ()
+    without, start = [], 0
+    for stage in plan.stages:
+        layers = plan.layers[start : start + stage.layer_count]
+        start += stage.layer_count
+        if layers and all(layer.kind == "mamba" for layer in layers):
+            without.append(stage.index)
+    return tuple(without) if len(without) < len(plan.stages) else ()
 
 
 class RemoteCodeIsNeeded(Rule):

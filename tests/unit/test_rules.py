@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
-from kvdoctor.diagnosis import diagnose
+from kvdoctor.diagnosis import diagnose, verdict_line
 from kvdoctor.errors import BadRequest
-from kvdoctor.plan import Plan, Refusal
+from kvdoctor.plan import LogRecord, Plan, Refusal
+from kvdoctor.report import FORMATS
 from kvdoctor.rules import RULES, Finding, Rule, choose_rules, find_rule
+from kvdoctor.rules.advice import remedy
 from kvdoctor.rules.refusal_text import read_refusal
-from kvdoctor.rules.refused import likely_flag
 from tests.unit import plans
 
 CONTEXT_REFUSAL = (
@@ -61,6 +62,7 @@ def settled_but(plan: Plan, **changes: Any) -> Plan:
 
 def test_kv101_fires_on_the_failure_of_pull_request_51108() -> None:
     plan = settled_but(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL, hash_block_size=None)
+    plan = settled_but(plan, engine=dataclasses.replace(plan.engine, vllm_version="0.27.1"))
     finding = the(plan, "KV101")
     assert finding.message == "blocks 181 and 544 are not multiples of hash block 98,464"
     assert finding.evidence == {"block_sizes": [544, 544, 544, 544, 181], "hash_block_size": 98464, "lcm": 98464, "gcd": 1}
@@ -159,12 +161,12 @@ def test_kv103_quotes_vllm_and_names_the_likely_flag() -> None:
     words = "Total number of attention heads (40) must be divisible by tensor parallel size (3)."
     finding = the(plans.refused(words, stage="the configuration"), "KV103")
     assert finding.message == f"vLLM refuses at the configuration: ValueError: {words[:-1]}"
-    assert finding.remediation == "Change --tensor-parallel-size, which vLLM's message is about"
+    assert finding.remediation == "Look at --tensor-parallel-size, which vLLM's message is about"
     assert finding.evidence == {"stage": "the configuration", "exception": "ValueError"}
 
 
 def test_kv103_says_when_vllms_message_names_no_flag() -> None:
-    assert the(plans.refused("It is Tuesday."), "KV103").remediation == "Follow vLLM's message, which names no flag"
+    assert the(plans.refused("It is Tuesday."), "KV103").remediation == "Follow vLLM's message, which names no other flag"
 
 
 def test_kv103_fires_on_a_refusal_without_words() -> None:
@@ -192,19 +194,159 @@ def test_kv103_does_not_fire_on_a_launch() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "flag"),
+    ("words", "given", "advice"),
     [
-        ("use the `--kv-cache-dtype-skip-layers` flag", "--kv-cache-dtype-skip-layers"),
-        ("No common block size for 544 (FLASH_ATTN: [16])", "--block-size"),
-        ("No valid attention backend found for NVIDIA T4 with ...", "--attention-backend, --kv-cache-dtype or --gpu"),
-        ("Invalid prefix_match_unit=7; prefix-cacheable KV cache group block sizes", "--prefix-match-unit"),
-        ("max_num_batched_tokens (512) must be at least block_size", "--max-num-batched-tokens"),
-        ("the model's own --flag", None),
-        ("a table\n-----------\nof things", None),
+        ("use the `--kv-cache-dtype-skip-layers` flag", {}, "Look at --kv-cache-dtype-skip-layers, which vLLM's message is about"),
+        ("No common block size for 544 (FLASH_ATTN: [16])", {}, "Look at --block-size, which vLLM's message is about"),
+        ("No common block size", {"block_size": 8}, "Change --block-size 8, which vLLM's message is about"),
+        ("Invalid prefix_match_unit=7; group block sizes", {}, "Look at --prefix-match-unit, which vLLM's message is about"),
+        ("max_num_batched_tokens (512) must be at least block_size", {}, "Look at --max-num-batched-tokens, which vLLM's message is about"),
+        ("max_num_batched_tokens < block_size", {"block_size": 64}, "Change --block-size 64, which vLLM's message is about"),
+        (
+            "'block_size'=20 in kv_connector_extra_config must be a multiple of the GPU KV cache block size",
+            {"kv_transfer_config": None, "block_size": 16},
+            "Change --kv-transfer-config, which vLLM's message is about",
+        ),
+        ("World size (3) is larger", {}, "Look at --tensor-parallel-size or --pipeline-parallel-size, which vLLM's message is about"),
+        ("the model's own --flag", {}, "Follow vLLM's message, which names no other flag"),
+        ("a table\n-----------\nof things", {}, "Follow vLLM's message, which names no other flag"),
     ],
 )
-def test_the_likely_flag_is_spelled_out_or_known_by_its_words(words: str, flag: str | None) -> None:
-    assert likely_flag(words) == flag
+def test_the_advice_is_about_a_flag_that_was_given_before_one_that_was_not(words: str, given: dict[str, Any], advice: str) -> None:
+    assert remedy(words, given) == advice
+
+
+@pytest.mark.parametrize(
+    ("words", "given"),
+    [
+        ("try `--enforce-eager`", {"enforce_eager": True}),
+        ("pass --no-enable-prefix-caching", {"enable_prefix_caching": False}),
+    ],
+)
+def test_nobody_is_told_to_pass_what_is_passed(words: str, given: dict[str, Any]) -> None:
+    assert remedy(words, given) == "Follow vLLM's message, which names no other flag"
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        ({}, "Pass --no-disable-hybrid-kv-cache-manager"),
+        (
+            {"disable_hybrid_kv_cache_manager": True},
+            "Leave out --disable-hybrid-kv-cache-manager: layers of several kinds need the hybrid KV-cache manager",
+        ),
+        (
+            {"kv_transfer_config": None},
+            "Leave out --kv-transfer-config, which turns the hybrid KV-cache manager off, or pass --no-disable-hybrid-kv-cache-manager",
+        ),
+        ({"kv_events_config": None, "disable_hybrid_kv_cache_manager": False}, "Leave out --kv-events-config"),
+        ({"disable_hybrid_kv_cache_manager": False}, "Follow vLLM's message, which names no other flag"),
+    ],
+)
+def test_the_hybrid_manager_is_turned_on_where_it_was_turned_off(given: dict[str, Any], advice: str) -> None:
+    assert remedy("Failed to promote local KV cache specs to one unified type.", given) == advice
+
+
+@pytest.mark.parametrize(
+    ("given", "advice"),
+    [
+        (
+            {"speculative_config": None},
+            "Leave out --speculative-config, with which a recurrent state is larger than the page that vLLM padded for it",
+        ),
+        ({}, "Ask another release with --vllm: a recurrent state is larger than the page that vLLM padded for it"),
+    ],
+)
+def test_a_state_that_outgrew_its_page_is_told_with_what_enlarged_it(given: dict[str, Any], advice: str) -> None:
+    assert remedy("assert self.page_size_padded >= page_size (vllm/v1/kv_cache_interface.py:1127)", given) == advice
+
+
+NO_BACKEND = (
+    "No valid attention backend found for cuda with AttentionSelectorConfig(head_size=576, kv_cache_dtype=fp8_e5m2). Reasons: "
+    "{FLASHMLA: [kv_cache_dtype not supported], TRITON_MLA: [kv_cache_dtype not supported], "
+    "FLASHINFER_MLA: [kv_cache_dtype not supported, compute capability not supported], "
+    "SPARSE: [kv_cache_dtype not supported, non-sparse not supported, currently supports only FP16/BF16 KV cache]}."
+)
+
+
+def test_kv103_reads_vllms_reasons_against_each_backend() -> None:
+    plan = plans.refused(NO_BACKEND, stage="building the model", given_arguments={"kv_cache_dtype": "fp8_e5m2"})
+    finding = the(plan, "KV103")
+    assert finding.message == (
+        "no attention backend takes the model's layers under these settings: kv_cache_dtype not supported (FLASHMLA, TRITON_MLA)"
+    )
+    assert finding.remediation == "Change --kv-cache-dtype fp8_e5m2: nothing else keeps FLASHMLA and TRITON_MLA out"
+
+
+@pytest.mark.parametrize(
+    ("reasons", "advice"),
+    [
+        ("A: [compute capability not supported]", "Launch on another GPU, or ask another release with --vllm: no flag is in the way"),
+        ("A: [head_size not supported]", "Ask another release with --vllm: no flag is in the way"),
+        ("A: [dtype not supported], B: [block_size not supported]", "Change --block-size 8: nothing else keeps B out"),
+    ],
+)
+def test_kv103_names_the_way_to_a_backend_or_says_that_there_is_none(reasons: str, advice: str) -> None:
+    words = f"No valid attention backend found for cuda with X. Reasons: {{{reasons}}}."
+    assert the(plans.refused(words, given_arguments={"block_size": 8}), "KV103").remediation == advice
+
+
+def test_kv103_says_what_the_backend_that_was_given_does_not_take() -> None:
+    words = (
+        "Selected backend AttentionBackendEnum.FLASHINFER is not valid for this configuration. "
+        "Reason: ['kv_cache_dtype not supported', 'block_size not supported']"
+    )
+    given = {"attention_backend": "FLASHINFER", "kv_cache_dtype": "fp8_ds_mla"}
+    finding = the(plans.refused(words, given_arguments=given), "KV103")
+    assert finding.message == (
+        "the attention backend FLASHINFER does not take the model's layers under these settings: "
+        "kv_cache_dtype not supported, block_size not supported"
+    )
+    assert finding.remediation == "Leave out --attention-backend FLASHINFER, or change --kv-cache-dtype fp8_ds_mla"
+
+
+def test_kv103_names_the_pipeline_stages_without_attention() -> None:
+    states = plans.layers("s.{}", range(2), kind="mamba", spec="MambaSpec")
+    plan = plans.refused("No common block size for 544", base=plans.plan(plans.group((*states, plans.layer()))))
+    stages = tuple(dataclasses.replace(plan.stages[0], index=index, layer_count=count) for index, count in enumerate((2, 1)))
+    remediation = the(settled_but(plan, stages=stages), "KV103").remediation
+    assert remediation == (
+        "Look at --block-size, which vLLM's message is about; pipeline stage 0 has no attention layer: "
+        "change --pipeline-parallel-size or VLLM_PP_LAYER_PARTITION"
+    )
+
+
+# KV109 vllm-code-failed
+
+
+def failed(plan: Plan) -> Plan:
+    assert plan.refusal is not None
+    return settled_but(plan, refusal=dataclasses.replace(plan.refusal, accident=True))
+
+
+def test_kv109_tells_an_accident_in_vllms_code_from_a_refusal() -> None:
+    plan = failed(plans.refused("'NoneType' object has no attribute 'x'", exception="AttributeError"))
+    finding = the(plan, "KV109")
+    assert finding.message == (
+        "the code of vLLM 0.33.0 failed at the KV-cache plan, not by a check: AttributeError: 'NoneType' object has no attribute 'x'; "
+        "a boot probably fails there too, but that is not certain"
+    )
+    diagnosis = diagnose(plans.request(), plan)
+    assert diagnosis.verdict == "failed"
+    assert "refuse" not in verdict_line(diagnosis)
+
+
+def test_kv109_is_told_in_every_format_without_a_refusal() -> None:
+    diagnosis = diagnose(plans.request(), failed(plans.refused("'x'", exception="KeyError")))
+    for render in (FORMATS["table"], FORMATS["markdown"]):
+        text = render(diagnosis, width=100, color=False)
+        assert "refuse" not in text.replace("has refused this launch", "")
+        assert "vLLM's code failed at the KV-cache plan" in text
+
+
+@pytest.mark.parametrize("plan", [plans.llama(), plans.refused("no")])
+def test_kv109_does_not_fire_on_a_launch_or_a_refusal(plan: Plan) -> None:
+    assert found(plan, "KV109") == []
 
 
 # KV108 remote-code-needed
@@ -224,10 +366,11 @@ def test_kv108_fires_when_vllm_asks_for_trust(words: str) -> None:
     )
 
 
-@pytest.mark.parametrize("given", [{"trust_remote_code": True}, {"vllm_args": ("--trust-remote-code",)}])
-def test_kv108_leaves_the_refusal_to_vllms_words_when_trust_was_given(given: dict[str, Any]) -> None:
-    assert found(plans.refused(REMOTE_CODE_REFUSAL), "KV108", **given) == []
-    assert len(found(plans.refused(REMOTE_CODE_REFUSAL), "KV103", **given)) == 1
+@pytest.mark.parametrize(("asked", "given"), [(True, {}), (False, {"trust_remote_code": True})])
+def test_kv108_leaves_the_refusal_to_vllms_words_when_trust_was_given(asked: bool, given: dict[str, Any]) -> None:
+    plan = plans.refused(REMOTE_CODE_REFUSAL, given_arguments=given)
+    assert found(plan, "KV108", trust_remote_code=asked) == []
+    assert len(found(plan, "KV103", trust_remote_code=asked)) == 1
 
 
 def test_kv108_does_not_fire_on_a_launch() -> None:
@@ -330,9 +473,7 @@ def test_kv401_gives_needed_available_and_largest() -> None:
     plan = with_memory(plans.refused(CONTEXT_REFUSAL), needed_for_max_model_len_bytes=14_302_248_960, kv_cache_bytes=12 * 2**30)
     finding = the(plan, "KV401")
     assert finding.message == "one request of 131,072 tokens needs 13.32 GiB of KV cache, and 12.00 GiB are available"
-    assert finding.remediation == (
-        "Pass --max-model-len 109472 or less, or give the KV cache more memory: --gpu-memory-utilization, or more GPUs"
-    )
+    assert finding.remediation == ("Pass --max-model-len 109472 or less, raise --gpu-memory-utilization, or use more GPUs")
     assert finding.evidence == {
         "max_model_len": 131_072,
         "needed_bytes": 14_302_248_960,
@@ -349,7 +490,31 @@ def test_kv401_reads_the_older_words_without_figures() -> None:
 def test_kv402_gives_the_largest_legal_value() -> None:
     finding = the(plans.refused(SEQUENCES_REFUSAL), "KV402")
     assert finding.message == "1,024 sequences exceed the 758 blocks for recurrent states"
-    assert finding.remediation == "Pass --max-num-seqs 758 or less, or raise --gpu-memory-utilization"
+    assert finding.remediation == "Pass --max-num-seqs 758 or less, or raise --gpu-memory-utilization, or use more GPUs"
+
+
+def test_kv401_gives_figures_that_differ_and_are_those_that_vllm_compares() -> None:
+    plan = with_memory(plans.refused(CONTEXT_REFUSAL), needed_for_max_model_len_bytes=4_700_000_000, kv_cache_bytes=4_700_000_000)
+    plan = settled_but(plan, usable_kv_cache_bytes=4_700_000_000 - 3_670_016)
+    assert the(plan, "KV401").message.endswith("needs 4.38 GiB of KV cache, and 4.37 GiB are available")
+    plan = settled_but(plan, usable_kv_cache_bytes=4_700_000_000 - 2**20)
+    assert the(plan, "KV401").message.endswith("needs 4.377 GiB of KV cache, and 4.376 GiB are available")
+    plan = settled_but(plan, usable_kv_cache_bytes=4_700_000_000 - 1)
+    assert the(plan, "KV401").message.endswith("needs 4,700,000,000 bytes of KV cache, and 4,699,999,999 bytes are available")
+
+
+@pytest.mark.parametrize(
+    ("given", "source", "advice"),
+    [
+        ({"num_gpu_blocks_override": 100}, "estimate", "raise or leave out --num-gpu-blocks-override 100"),
+        ({"kv_cache_memory_bytes": 5}, "kv_cache_memory", "raise --kv-cache-memory-bytes, or use more GPUs"),
+        ({}, "kv_cache_memory", "raise --kv-cache-memory, or use more GPUs"),
+    ],
+)
+def test_kv401_and_kv402_advise_no_flag_that_is_out_of_force(given: dict[str, Any], source: str, advice: str) -> None:
+    for words, rule in ((CONTEXT_REFUSAL, "KV401"), (SEQUENCES_REFUSAL, "KV402")):
+        plan = with_memory(plans.refused(words, given_arguments=given), kv_cache_source=source)
+        assert the(plan, rule).remediation.endswith(advice)
 
 
 @pytest.mark.parametrize("rule", ["KV401", "KV402"])
@@ -374,6 +539,24 @@ def test_kv405_fires_when_the_weights_leave_nothing() -> None:
 def test_kv405_does_not_blame_weights_for_a_given_budget() -> None:
     plan = with_memory(plans.refused(NO_MEMORY_REFUSAL), kv_cache_source="kv_cache_memory", weights_fit=None)
     assert the(plan, "KV405").remediation == "Pass a larger --kv-cache-memory"
+
+
+def test_kv405_does_not_blame_weights_for_blocks_that_were_counted_out() -> None:
+    plan = plans.refused(NO_MEMORY_REFUSAL, given_arguments={"num_gpu_blocks_override": 1})
+    assert found(plan, "KV405") == []
+    assert the(plan, "KV103").remediation.startswith("Raise or leave out --num-gpu-blocks-override 1: ")
+
+
+def test_a_refusal_about_made_up_memory_is_not_vllms_word_about_the_deployment() -> None:
+    plan = with_memory(plans.refused(CONTEXT_REFUSAL), weights_fit=False, estimated_max_model_len=9)
+    plan = settled_but(plan, vllm_log=(LogRecord(level="INFO", message="GPU KV cache size: 9 tokens"), plans.LOG_RECORD))
+    diagnosis = diagnose(plans.request(), plan)
+    assert [finding.rule for finding in diagnosis.findings if finding.severity == "error"] == ["KV405"]
+    assert (diagnosis.refusal, diagnosis.memory.estimated_max_model_len, diagnosis.vllm_log) == (None, None, (plans.LOG_RECORD,))
+    assert [(check.outcome, check.note) for check in diagnosis.checks] == [
+        ("not_checked", "the weights do not fit, so there is no real memory to check")
+    ]
+    assert verdict_line(diagnosis).startswith("will not launch: the weights take ")
 
 
 def test_kv405_does_not_fire_when_the_weights_fit() -> None:
@@ -420,7 +603,7 @@ def test_every_rule_documents_what_why_and_what_to_do(rule: Rule) -> None:
     ("select", "ignore", "chosen"),
     [
         (["KV101"], [], ["KV101"]),
-        (["kv10"], ["KV103", "remote-code-needed"], ["KV101", "KV102"]),
+        (["kv10"], ["KV103", "remote-code-needed"], ["KV101", "KV102", "KV109"]),
         (["page-padding"], [], ["KV201"]),
         ([], ["KV1", "KV2", "KV3", "KV4"], ["KV903"]),
         (["KV1"], ["KV"], []),
