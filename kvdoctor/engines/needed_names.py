@@ -98,7 +98,9 @@ _DEVICE = (
     ),
     NeededName(places=("vllm.platforms.cuda:pynvml",), use="what NVML does not report of a GPU"),
     NeededName(
-        places=("vllm.platforms.cuda:NvmlCudaPlatform.get_device_total_memory",), use="vLLM's own way where NVML has no answer", positional=0
+        places=("vllm.platforms.cuda:NvmlCudaPlatform.get_device_total_memory",),
+        use="vLLM's own way where NVML has no answer",
+        positional=0,
     ),
     NeededName(places=("vllm.platforms.cuda:cuda_get_device_properties",), use="CUDA's answer in the place of NVML's", since=(0, 33)),
     NeededName(places=("vllm.platforms.interface:DeviceCapability",), use="the assumed compute capability", positional=2),
