@@ -8,6 +8,7 @@ from typing import Literal
 from kvdoctor import __version__
 from kvdoctor.plan import Plan, Refusal
 from kvdoctor.request import LaunchRequest
+from kvdoctor.secrets import hide_arguments, without_secrets
 from kvdoctor.verify_budget import Budget, Found
 from kvdoctor.vllm_text.boot_log import BootLog
 from kvdoctor.vllm_text.boot_refusal import BootRefusal, refusal_figures
@@ -21,8 +22,9 @@ Verdict = Literal["agrees", "differs", "unassessed"]
 
 # What happens on the device, in the network or on the disk: no plan on a machine without a GPU says anything about it.
 _ON_THE_MACHINE = re.compile(
-    r"out of memory|CUDA|cuda|NCCL|nccl|Free memory on device|free memory|No space left|shared memory|Connection|timed? out|port|permission"
-    r"|does not appear to have|not a valid (?:model|git) identifier|No available memory for the cache blocks|safetensors|weights"
+    r"out of memory|CUDA error|CUDA driver|\bNCCL\b|[Ff]ree memory|No space left|shared memory|\b[Cc]onnection\b|timed? out"
+    r"|\bport\b|[Pp]ermission denied|does not appear to have|not a valid (?:model|git) identifier|No available memory for the cache blocks"
+    r"|safetensors|\bweights?\b"
 )
 _MACHINE_EXCEPTIONS = re.compile(
     r"(?:OutOfMemory|Accelerator|Backend|Connection|OS|IO|FileNotFound|Permission|Timeout|HTTP|Import|ModuleNotFound|Runtime)"
@@ -96,22 +98,27 @@ def verify(
         kvdoctor_version=__version__,
         verdict=verdict,
         log=LogFacts(
-            name=log_name, starts=boot.starts, start=boot.start, complete=boot.complete, vllm_version=boot.version, model=boot.model
+            name=log_name,
+            starts=boot.starts,
+            start=boot.start,
+            complete=boot.complete,
+            vllm_version=boot.version,
+            model=boot.model and without_secrets(boot.model),
         ),
         plan=PlanFacts(
-            model=request.model.text if request.model is not None else "",
+            model=without_secrets(request.model.text) if request.model is not None else "",
             vllm_version=plan.engine.vllm_version,
             source=plan.engine.source,
             gpu=request.gpu.name,
             usage=request.usage,
-            vllm_args=request.vllm_args,
+            vllm_args=hide_arguments(request.vllm_args),
             kv_cache_bytes=found.kv_cache_bytes,
             budget=budget.text,
             plans=found.plans,
         ),
         figures=figures,
-        log_refusal=f"{boot.refusal.exception}: {boot.refusal.message}" if boot.refusal else None,
-        plan_refusal=f"{plan.refusal.exception}: {_flat(plan.refusal.message)}" if plan.refusal else None,
+        log_refusal=_shown(boot.refusal),
+        plan_refusal=_shown(plan.refusal),
         notes=notes,
         summary=summary_of(verdict, figures, left_out),
     )
@@ -195,8 +202,8 @@ def _refusals(boot: BootLog, plan: Plan, budget: Budget) -> Iterator[Compared]:
     yield Compared(
         key="refusal",
         label="refusal",
-        log=(f"{log.exception}: {log.message}",) if log else None,
-        ours=(f"{own.exception}: {_flat(own.message)}",) if own else None,
+        log=(shown,) if (shown := _shown(log)) else None,
+        ours=(shown,) if (shown := _shown(own)) else None,
         status=status,
         why=why,
     )
@@ -206,24 +213,25 @@ def _refusals(boot: BootLog, plan: Plan, budget: Budget) -> Iterator[Compared]:
 
 def _refusal_status(boot: BootLog, plan: Plan, budget: Budget) -> tuple[Status, str | None]:
     log, own = boot.refusal, plan.refusal
-    if log is not None and own is not None:
-        return _same_refusal(log, own)
+    if log is not None and own is not None and _same_refusal(log, own):
+        numbers = _words(log.message) != _words(own.message)
+        return "same", "the figures in it are compared by themselves" if numbers else None
     if log is not None and (_MACHINE_EXCEPTIONS.match(log.exception) or _ON_THE_MACHINE.search(log.message)):
         return "not_comparable", "it happened on the machine, which a plan does not see"
-    if budget.kind == "estimate":
+    if own is not None and budget.kind == "estimate":
         return "not_comparable", "the log prints no budget, and the plan's is an estimate"
+    if log is not None and own is not None:
+        return "not_same", None
     return "not_same", "the log starts, and the plan is refused" if log is None else "the log is refused, and the plan launches"
 
 
-def _same_refusal(log: BootRefusal, own: Refusal) -> tuple[Status, str | None]:
+def _same_refusal(log: BootRefusal, own: Refusal) -> bool:
     """Compare the words; the exception's name is pydantic's where a validator raised."""
     if log.exception not in (own.exception, "ValidationError") and own.exception != "ValidationError":
-        return "not_same", None
+        return False
     if _words(log.message) == _words(own.message):
-        return "same", None
-    if refusal_figures(own.message) and _without_numbers(log.message) == _without_numbers(own.message):
-        return "same", "the figures in it are compared by themselves"
-    return "not_same", None
+        return True
+    return bool(refusal_figures(own.message)) and _without_numbers(log.message) == _without_numbers(own.message)
 
 
 def _refusal_figures(log: str, own: str) -> Iterator[Compared]:
@@ -239,6 +247,10 @@ def _weights(boot: BootLog, plan: Plan) -> Iterator[Compared]:
         ours = tuple(dict.fromkeys(round(stage.weights_bytes / GIB, 2) for stage in plan.stages))
         why = "the log's is what the device's memory lost while loading; the plan's is the sum of the parameters"
         yield Compared(key="weights_gib", label="GiB of weights", log=boot.weights_gib, ours=ours, status="not_comparable", why=why)
+
+
+def _shown(refusal: BootRefusal | Refusal | None) -> str | None:
+    return without_secrets(f"{refusal.exception}: {_flat(refusal.message)}") if refusal else None
 
 
 def _flat(text: str) -> str:

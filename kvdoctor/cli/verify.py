@@ -180,7 +180,7 @@ def _settled(boot: "BootLog", *, model: str | None, vllm: str | None, gpu: str |
             f"the log does not say enough; it lacks {'; '.join(what for what, _ in missing)}",
             hint=f"Give {'; '.join(how for _, how in missing)}.",
         )
-    return _Chosen(model=model or boot.model or "", gpu=gpu or boot.gpus[0], engine=vllm or _engine_for(release))
+    return _Chosen(model=model or boot.model or "", gpu=gpu or boot.gpus[0], engine=vllm or release)
 
 
 def _model_missing(model: str | None) -> str | None:
@@ -193,13 +193,6 @@ def _model_missing(model: str | None) -> str | None:
     except BadRequest as error:
         return f"a model that can be found here ({error.message})"
     return None
-
-
-def _engine_for(release: str | None) -> str | None:
-    """The installed vLLM answers for its own release: there is no need to fetch that."""
-    from kvdoctor.cli.version import installed  # noqa: PLC0415 - as in run
-
-    return None if release == installed("vllm") else release
 
 
 def _notes(boot: "BootLog", taken: "LaunchArguments", planned: str, *, trust_remote_code: bool) -> tuple[str, ...]:

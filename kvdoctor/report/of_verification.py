@@ -1,5 +1,7 @@
 """A boot's log beside its plan, for a terminal and as Markdown. Strings in here are untrusted: each is made safe where it is shown."""
 
+import shlex
+
 from rich.text import Text
 
 from kvdoctor.report.page import Columns, Page
@@ -61,7 +63,7 @@ def _pairs(verification: Verification) -> list[tuple[str, str]]:
     used = "" if plan.kv_cache_bytes is None else f"; planned with {gib(plan.kv_cache_bytes)} ({plan.kv_cache_bytes:,} bytes)"
     return [
         ("log", f"vLLM {log.vllm_version or 'of an unknown version'}"),
-        ("plan", f"vLLM {plan.vllm_version} ({plan.source}); {plan.gpu}; {' '.join((plan.model, *plan.vllm_args))}"),
+        ("plan", f"vLLM {plan.vllm_version} ({plan.source}); {plan.gpu}; {shlex.join((plan.model, *plan.vllm_args))}"),
         ("budget", f"{plan.budget}{used}; {plan.plans} plan{'' if plan.plans == 1 else 's'}"),
     ]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kvdoctor.gpus import CATALOGUE
+from kvdoctor.secrets import is_secret, without_secrets
 from kvdoctor.vllm_text.boot_refusal import BootRefusal, read_boot_refusal
 from kvdoctor.vllm_text.figures import Value, read_figures
 from kvdoctor.vllm_text.log_lines import LogLine, read_lines
@@ -25,8 +26,6 @@ _ARGUMENTS = re.compile(r"non-default args: (?P<value>\{.*)$")
 _AVAILABLE = re.compile(r"Available KV cache memory: (-?\d{1,6}\.\d{1,2}) GiB")
 _AFTER_WARMUP = re.compile(r"Memory after warmup: .{0,600}?; (\d{1,12}) KV cache blocks \((\d{1,6}\.\d{1,2}) GiB\) fit")
 _WEIGHTS = re.compile(r"Model loading took (\d{1,6}\.\d{1,6}) (?:GiB|GB)")
-_SECRET = re.compile(r"(?:^|_)(?:(?:api|access|secret)?keys?|token|passw(?:or)?d|secrets?|credentials?)$", re.IGNORECASE)
-_USER_IN_URL = re.compile(r"(\w{1,20}://)[^/@\s'\"]{1,400}@")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,11 +163,12 @@ def _arguments(texts: Sequence[str]) -> tuple[dict[str, Any] | None, str | None]
 
 
 def _without_secrets(value: Any) -> Any:
+    """Leave out what a secret's name holds: unlike in a report, a placeholder here would be planned with."""
     if isinstance(value, dict):
-        return {_USER_IN_URL.sub(r"\1***@", key): _without_secrets(item) for key, item in value.items() if not _SECRET.search(key)}
+        return {without_secrets(key): _without_secrets(item) for key, item in value.items() if not is_secret(key)}
     if isinstance(value, list):
         return [_without_secrets(item) for item in value]
-    return _USER_IN_URL.sub(r"\1***@", value) if isinstance(value, str) else value
+    return without_secrets(value) if isinstance(value, str) else value
 
 
 def _gpus(texts: Sequence[str]) -> tuple[str, ...]:

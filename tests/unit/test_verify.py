@@ -154,6 +154,17 @@ def test_what_happened_on_the_machine_is_not_compared(exception: str, words: str
     assert (made.verdict, statuses(made)["refusal"]) == ("unassessed", "not_comparable")
 
 
+def test_a_lack_of_memory_on_the_machine_is_no_match_for_a_plan_on_an_estimate() -> None:
+    made = verified(log(None, gib=None, more=failed("CUDA out of memory", "OutOfMemoryError")), refused)
+    assert (made.verdict, statuses(made)["refusal"]) == ("unassessed", "not_comparable")
+    assert verified(log(460_464, gib=None), refused).verdict == "unassessed"
+
+
+def test_a_check_that_the_plan_passes_and_the_boot_did_not_differs_without_a_budget_too() -> None:
+    words = "max_num_seqs (1024) exceeds available Mamba cache blocks (650). CUDA graph capture cannot proceed: it is not supported"
+    assert verified(log(None, gib=None, more=failed(words))).verdict == "differs"
+
+
 def test_the_json_fits_its_schema_and_the_readable_formats_let_no_escape_through() -> None:
     hostile = dataclasses.replace(log(460_464), model="org/\x1b[2J|m\nodel")
     made = verified(hostile)
