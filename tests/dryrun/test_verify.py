@@ -1,5 +1,6 @@
 """Logs in the wording of the installed release, on the worker that the other dry launches use."""
 
+from kvdoctor.vllm_text.boot_refusal import refusal_figures
 from tests.launches import Launches, launch_request
 from tests.verifying import statuses, verified
 
@@ -11,11 +12,10 @@ DENSE = f"""\
 {HEAD}[gpu_worker.py:773] Available KV cache memory: 56.21 GiB
 {HEAD}[kv_cache_utils.py:1148] GPU KV cache size: 460,496 tokens, Maximum concurrency for 131,072 tokens per request: 3.51x
 """
-# 8.04 GiB hold 4,116 blocks of 16 tokens, each of 2 MiB.
 REFUSED = "".join(DENSE.splitlines(keepends=True)[:2]) + (
     f"{HEAD}[gpu_worker.py:773] Available KV cache memory: 8.04 GiB\n"
     "(EngineCore pid=71) ERROR 06-02 10:00:31 [core.py:1584] EngineCore failed to start.\n"
-    "(EngineCore pid=71) ERROR 06-02 10:00:31 [core.py:1584] ValueError: {}\n"
+    "(EngineCore pid=71) ERROR 06-02 10:00:31 [core.py:1584] ValueError: WORDS\n"
 )
 
 
@@ -33,7 +33,8 @@ def test_a_refusal_agrees_in_words_and_figures(launches: Launches) -> None:
     worker, request = launches.worker(), launch_request("llama-3.1-8b")
     refusal = launches.plan("llama-3.1-8b", kv_cache_memory=round(8.04 * 2**30)).refusal
     assert refusal is not None
-    assert "model length is 65856" in refusal.message
-    made = verified(REFUSED.format(refusal.message), worker, request)
+    largest = refusal_figures(refusal.message)["estimated_max_model_len"]
+    assert largest == 65_840  # 8.04 GiB hold 4,116 blocks of 16 tokens, and one is kept free
+    made = verified(REFUSED.replace("WORDS", refusal.message), worker, request)
     assert (made.verdict, statuses(made)) == ("agrees", {"refusal": "same", "needed_gib": "same", "estimated_max_model_len": "same"})
-    assert verified(REFUSED.format(refusal.message.replace("65856", "65857")), worker, request).verdict == "differs"
+    assert verified(REFUSED.replace("WORDS", refusal.message.replace("65840", "65841")), worker, request).verdict == "differs"
