@@ -7,6 +7,7 @@ from typing import Literal
 
 from kvdoctor import __version__
 from kvdoctor.layout import GroupLayout, Layout, read_layout
+from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.made_up_memory import without_made_up_memory
 from kvdoctor.plan import Check, EngineFacts, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
 from kvdoctor.request import LaunchRequest
@@ -146,7 +147,7 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         memory=plan.memory,
         stages=plan.stages,
         layers=plan.layers,
-        checks=plan.checks,
+        checks=(*plan.checks, *LEFT_OUT),
         assumptions=plan.assumptions,
         refusal=plan.refusal,
         findings=tuple(sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))),

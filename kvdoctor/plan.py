@@ -9,6 +9,11 @@ from typing import Any, Literal
 
 Outcome = Literal["passed", "refused", "not_checked"]
 
+# The step in which ``vllm serve`` checks its own arguments, and why it may not check one of them: rules know these words.
+SERVE_ARGUMENTS = "serve arguments"
+NOT_ON_THIS_MACHINE = "is not on this machine"
+NOT_A_PARSER = "is no tool parser of this release, and is never asked for without --enable-auto-tool-choice"
+
 
 @dataclass(frozen=True, kw_only=True)
 class LayerPlan:

@@ -9,14 +9,12 @@ from kvdoctor.errors import BadRequest
 from kvdoctor.request import LaunchRequest
 
 
-def engine_arguments(request: LaunchRequest, model: str) -> Any:
-    """Give vLLM's ``EngineArgs`` for the request, as ``vllm serve`` (or ``LLM()``, for ``--usage llm``) would make them.
+def read_arguments(request: LaunchRequest, model: str) -> argparse.Namespace:
+    """Read the request as the parser of ``vllm serve`` (or that of ``LLM()``'s arguments, for ``--usage llm``) does.
 
     Raises:
         BadRequest: with the parser's own complaint.
     """
-    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
-
     parser = _parser(request.usage)
     arguments = parser.parse_args(["--model", model, *request.vllm_args])
     stray = getattr(arguments, "model_tag", None)
@@ -26,7 +24,14 @@ def engine_arguments(request: LaunchRequest, model: str) -> Any:
         arguments.revision = request.model.revision
     if request.trust_remote_code:
         arguments.trust_remote_code = True
-    kind = AsyncEngineArgs if request.usage == "serve" else EngineArgs
+    return arguments
+
+
+def engine_arguments(arguments: argparse.Namespace, usage: str) -> Any:
+    """Give vLLM's ``EngineArgs`` as ``vllm serve`` or ``LLM()`` would make them."""
+    from vllm.engine.arg_utils import AsyncEngineArgs, EngineArgs
+
+    kind = AsyncEngineArgs if usage == "serve" else EngineArgs
     return kind.from_cli_args(arguments)
 
 

@@ -4,13 +4,14 @@ Configuration, one worker per pipeline stage up to its layer specs, ``EngineCore
 then the checks that a boot makes afterwards. Nothing here decides about a layout; it hands vLLM its own objects.
 """
 
+import argparse
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from kvdoctor.dryrun import budget, checks, compat, device, world
-from kvdoctor.dryrun.arguments import engine_arguments, given_arguments
+from kvdoctor.dryrun import budget, checks, compat, device, serve_checks, tokens, world
+from kvdoctor.dryrun.arguments import engine_arguments, given_arguments, read_arguments
 from kvdoctor.dryrun.executor import make_engine, make_executor
 from kvdoctor.dryrun.model import build_stage
 from kvdoctor.dryrun.settled import Settled
@@ -28,7 +29,7 @@ def run(settled: Settled, model: str) -> None:
         Refused: vLLM refused; what was settled before is in ``settled``.
         KvdoctorError: the request was wrong, or no answer could be had.
     """
-    configure(settled, model)
+    arguments = configure(settled, model)
     config = settled.config
     with settled.step(BUILD):
         for stage in range(config.parallel_config.pipeline_parallel_size):
@@ -39,20 +40,25 @@ def run(settled: Settled, model: str) -> None:
     budget.settle(settled)
     plan_kv_cache(settled)
     checks.run(settled)
+    serve_checks.check_configured(settled, arguments)
 
 
-def configure(settled: Settled, model: str) -> None:
-    """Settle vLLM's ``VllmConfig`` for the request."""
+def configure(settled: Settled, model: str) -> argparse.Namespace:
+    """Settle vLLM's ``VllmConfig`` for the request; the arguments as they were read are handed back."""
     from vllm.usage.usage_lib import UsageContext
 
     with settled.step(READ_ARGUMENTS):
-        arguments = engine_arguments(settled.request, model)
+        given = read_arguments(settled.request, model)
+        tokens.leave_out_absent(settled, given)
+        arguments = engine_arguments(given, settled.request.usage)
         settled.given_arguments = given_arguments(settled.request)
+    serve_checks.check_arguments(settled, given)
     world_size = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * getattr(arguments, "prefill_context_parallel_size", 1)
     device.assume(settled.request.gpu, gpu_count=max(1, world_size * arguments.data_parallel_size))
     context = UsageContext.OPENAI_API_SERVER if settled.request.usage == "serve" else UsageContext.LLM_CLASS
-    with settled.step(CONFIGURE):
+    with settled.step(CONFIGURE), tokens.optional(settled):
         settled.config = arguments.create_engine_config(usage_context=context)
+    return given
 
 
 def plan_kv_cache(settled: Settled) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -50,6 +50,12 @@ def _meta_for_cuda(value: Any) -> Any:
     return META if isinstance(value, torch.device) and value.type == "cuda" else value
 
 
+class Replaced:
+    """What :func:`install` takes the place of, for who asks about the launch and not for a model."""
+
+    get_model_loader: ClassVar[Any] = None
+
+
 def install() -> None:
     """Make vLLM's model loaders build and stop there: no download, no weights.
 
@@ -74,6 +80,7 @@ def install() -> None:
             with set_default_torch_dtype(model_config.dtype), META, CudaMeansMeta():
                 return initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix).eval()
 
+    Replaced.get_model_loader = Replaced.get_model_loader or model_loader.get_model_loader
     model_loader.get_model_loader = MetaLoader
 
 

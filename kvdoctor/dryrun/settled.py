@@ -58,6 +58,7 @@ class Settled:
     log: list[LogRecord] = field(default_factory=list)
     assumptions: list[str] = field(default_factory=list)
     given_arguments: dict[str, Any] = field(default_factory=dict)
+    unread_reasoning_plugin: bool = False
 
     @property
     def model_name(self) -> str:

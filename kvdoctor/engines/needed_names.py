@@ -52,6 +52,36 @@ _ARGUMENTS = (
     ),
     NeededName(places=("vllm.usage.usage_lib:UsageContext.OPENAI_API_SERVER",), use="the defaults of `vllm serve`"),
     NeededName(places=("vllm.usage.usage_lib:UsageContext.LLM_CLASS",), use="the defaults of LLM()"),
+    NeededName(
+        # 0.33 and later; 0.29 to 0.32; 0.28 and older
+        places=(
+            "vllm.entrypoints.common.cli_args:validate_parsed_serve_args",
+            "vllm.entrypoints.launchers.cli_args:validate_parsed_serve_args",
+            "vllm.entrypoints.openai.cli_args:validate_parsed_serve_args",
+        ),
+        use="what `vllm serve` refuses of its arguments",
+        positional=1,
+    ),
+    NeededName(
+        places=(
+            "vllm.entrypoints.common.cli_args:validate_api_server_args",
+            "vllm.entrypoints.launchers.launcher:validate_api_server_args",
+            "vllm.entrypoints.openai.api_server:validate_api_server_args",
+        ),
+        use="the parsers that the server has",
+        positional=1,
+    ),
+    NeededName(places=("vllm.tool_parsers:ToolParserManager",), use="the tool parsers"),
+    NeededName(places=("vllm.reasoning:ReasoningParserManager",), use="the reasoning parsers"),
+    NeededName(places=("vllm.config.reasoning:ReasoningConfig.initialize_token_ids",), use="a tokenizer that is not here", positional=1),
+    NeededName(places=("vllm.tokenizers:cached_tokenizer_from_config",), use="a tokenizer that is not here", positional=1),
+    NeededName(places=("vllm.utils.import_utils:resolve_obj_by_qualname",), use="classes that arguments name", positional=1),
+    NeededName(places=("vllm.lora.peft_helper:PEFTHelper.from_local_dir",), use="the adapters of --lora-modules", positional=2),
+    NeededName(
+        places=("vllm.v1.worker.lora_model_runner_mixin:LoRAModelRunnerMixin._ensure_lora_enabled",),
+        use="--lora-modules without --enable-lora",
+    ),
+    NeededName(places=("vllm.v1.worker.utils:request_memory",), use="more memory than a GPU has free", positional=2),
 )
 
 _CONFIGURATION = (

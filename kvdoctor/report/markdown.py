@@ -14,7 +14,7 @@ def render_markdown(diagnosis: Diagnosis) -> str:
         parts.append(markdown_block(f"{refusal.exception}: {refusal.message}"))
     if rows := group_rows(diagnosis):
         parts += [f"### {group_title(diagnosis)}", _groups(rows)]
-    for section in sections(diagnosis):
+    for section in sections(diagnosis, in_full=True):
         parts += [f"### {section.title}", "\n".join(_labelled(label, value) for label, value in section.rows)]
     if diagnosis.findings:
         parts += ["### Findings", "\n".join(_finding(finding) for finding in diagnosis.findings)]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from kvdoctor.diagnosis import Diagnosis
 from kvdoctor.layer_names import fold_names
 from kvdoctor.layout import GroupLayout, Layout, read_pages
+from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.plan import LayerPlan, Refusal
 from kvdoctor.rules.numbers import counted, gib, grouped, percent
 
@@ -62,14 +63,14 @@ def group_title(diagnosis: Diagnosis) -> str:
     return f"Layer specs; vLLM {'failed' if diagnosis.refusal.accident else 'refused'} before it grouped them"
 
 
-def sections(diagnosis: Diagnosis) -> tuple[Section, ...]:
-    """Everything between the groups and the findings."""
+def sections(diagnosis: Diagnosis, *, in_full: bool) -> tuple[Section, ...]:
+    """Everything between the groups and the findings; ``in_full`` gives each step that no dry launch takes its reason."""
     found = (
         Section(title="Block sizes", rows=_block_sizes(diagnosis)),
         Section(title="Capacity per GPU", rows=_capacity(diagnosis)),
         Section(title="Memory per GPU", rows=_memory(diagnosis)),
         Section(title="Launch", rows=_launch(diagnosis)),
-        Section(title="Launch steps", rows=_checks(diagnosis)),
+        Section(title="Launch steps", rows=_checks(diagnosis, in_full=in_full)),
     )
     return tuple(section for section in found if section.rows)
 
@@ -256,11 +257,14 @@ def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     return _settled(*rows)
 
 
-def _checks(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
+def _checks(diagnosis: Diagnosis, *, in_full: bool) -> tuple[tuple[str, str], ...]:
     passed = [check.name for check in diagnosis.checks if check.outcome == "passed"]
     rows = [("passed", ", ".join(passed))] if passed else []
     ended = "failed" if diagnosis.refusal is not None and diagnosis.refusal.accident else "refused"
     rows += [(ended, check.name) for check in diagnosis.checks if check.outcome == "refused"]
     left = [check for check in diagnosis.checks if check.outcome == "not_checked"]
-    rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left]
+    always = [check.name for check in LEFT_OUT if check in left and not in_full]
+    rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left if check.name not in always]
+    if always:
+        rows.append(("not checked", ", ".join(always)))
     return tuple(rows)

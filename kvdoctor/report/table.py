@@ -25,7 +25,7 @@ def render_table(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
     if rows := group_rows(diagnosis):
         page.heading(group_title(diagnosis))
         _put_groups(page, rows)
-    for section in sections(diagnosis):
+    for section in sections(diagnosis, in_full=False):
         page.heading(section.title)
         page.pairs([(label, one_line(value)) for label, value in section.rows])
     if diagnosis.findings:

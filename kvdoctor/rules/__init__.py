@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from kvdoctor.errors import BadRequest
+from kvdoctor.rules.arguments import ServeArgumentsAreRefused
 from kvdoctor.rules.capacity import MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
@@ -18,6 +19,7 @@ RULES: tuple[Rule, ...] = (
     LaunchRefused(),
     RemoteCodeIsNeeded(),
     CodeFailed(),
+    ServeArgumentsAreRefused(),
     PagePadding(),
     BlockExceedsContext(),
     CoarsePrefixGranularity(),

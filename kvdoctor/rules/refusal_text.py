@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from kvdoctor.plan import Refusal
+from kvdoctor.plan import SERVE_ARGUMENTS, Refusal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,8 +61,20 @@ class NoAttentionBackend:
     reasons: dict[str, tuple[str, ...]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class ServeArgumentsRefused:
+    """An argument that the plan does not depend on; known by its step."""
+
+
 RefusalReading = (
-    HashDoesNotDivide | PagesNotUnifiable | RemoteCodeNeeded | ContextDoesNotFit | TooManySequences | NoMemoryForBlocks | NoAttentionBackend
+    HashDoesNotDivide
+    | PagesNotUnifiable
+    | RemoteCodeNeeded
+    | ContextDoesNotFit
+    | TooManySequences
+    | NoMemoryForBlocks
+    | NoAttentionBackend
+    | ServeArgumentsRefused
 )
 
 _HASH = re.compile(
@@ -96,9 +108,11 @@ _REMOTE_CODE = re.compile(
 
 
 def read_refusal(refusal: Refusal | None) -> RefusalReading | None:
-    """Recognise a refusal by its text."""
+    """Recognise a refusal by its step or its text."""
     if refusal is None:
         return None
+    if refusal.stage == SERVE_ARGUMENTS:
+        return ServeArgumentsRefused()
     for pattern, read in _READERS:
         if found := pattern.search(refusal.message):
             return read(found)

@@ -1,6 +1,7 @@
 """The readable formats: in order, whole numbers at any width, and nothing in them acts on a terminal or a page."""
 
 import dataclasses
+import json
 import re
 import unicodedata
 
@@ -9,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdoctor.diagnosis import diagnose
+from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.plan import Check, Plan, Refusal
+from kvdoctor.report.as_json import render_json
 from kvdoctor.report.markdown import render_markdown
 from kvdoctor.report.table import render_table
 from tests.unit import plans
@@ -138,6 +141,21 @@ def test_a_refusal_before_grouping_shows_the_layers_specs() -> None:
 def test_what_was_not_checked_is_said_with_the_reason() -> None:
     check = Check(name="the scheduler", outcome="not_checked", note="needs a tokenizer")
     assert "not checked the scheduler: needs a tokenizer" in unwrapped(table(dataclasses.replace(plans.llama(), checks=(check,))))
+
+
+def test_what_no_dry_launch_checks_stands_in_every_report() -> None:
+    """On one line for a terminal, each with its reason elsewhere."""
+    line = (
+        "not checked weight files, memory profiling, kernels and compilation, CUDA-graph capture, communication between GPUs, server start"
+    )
+    made = plans.llama()
+    assert line in unwrapped(table(made))
+    assert line in unwrapped(table(plans.refused("no")))
+    assert [text for text in markdown(made).splitlines() if text.startswith("- not checked: CUDA")] == [
+        "- not checked: CUDA-graph capture: graphs are captured on the GPU"
+    ]
+    report = json.loads(render_json(diagnose(plans.request(), made)))
+    assert [check["name"] for check in report["checks"] if check["outcome"] == "not_checked"] == [check.name for check in LEFT_OUT]
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -7,7 +7,8 @@ import pytest
 
 from kvdoctor.diagnosis import diagnose, verdict_line
 from kvdoctor.errors import BadRequest
-from kvdoctor.plan import LogRecord, Plan, Refusal
+from kvdoctor.left_out import LEFT_OUT
+from kvdoctor.plan import NOT_A_PARSER, NOT_ON_THIS_MACHINE, SERVE_ARGUMENTS, Check, LogRecord, Plan, Refusal
 from kvdoctor.report import FORMATS
 from kvdoctor.rules import RULES, Finding, Rule, choose_rules, find_rule
 from kvdoctor.rules.advice import remedy
@@ -377,6 +378,30 @@ def test_kv108_does_not_fire_on_a_launch() -> None:
     assert found(plans.llama(), "KV108") == []
 
 
+# KV110 serve-arguments-refused
+
+
+def test_kv110_quotes_what_vllm_serve_refuses_and_is_the_only_error() -> None:
+    refusal = Refusal(stage=SERVE_ARGUMENTS, exception="KeyError", message="invalid tool call parser: nope (chose from { hermes })")
+    finding = the(settled_but(plans.llama(), refusal=refusal), "KV110")
+    assert finding.message == "vLLM refuses an argument: invalid tool call parser: nope (chose from { hermes })"
+    assert (finding.severity, finding.evidence) == ("error", {"exception": "KeyError"})
+
+
+@pytest.mark.parametrize("note", [NOT_ON_THIS_MACHINE, NOT_A_PARSER])
+def test_kv110_warns_of_what_may_be_wrong_on_the_machine_of_the_launch(note: str) -> None:
+    check = Check(name="--chat-template /models/a.jinja", outcome="not_checked", note=note)
+    made = diagnose(plans.request(), settled_but(plans.llama(), checks=(*plans.llama().checks, check)))
+    (finding,) = (finding for finding in made.findings if finding.rule == "KV110")
+    assert (finding.severity, finding.message) == ("warning", f"--chat-template /models/a.jinja {note}")
+    assert made.verdict == "warning"
+
+
+def test_kv110_does_not_fire_on_what_is_merely_not_checked() -> None:
+    check = Check(name="--middleware a.B", outcome="not_checked", note="code of the launch's own")
+    assert found(settled_but(plans.llama(), checks=(check,)), "KV110") == []
+
+
 # KV201 page-padding
 
 
@@ -553,7 +578,7 @@ def test_a_refusal_about_made_up_memory_is_not_vllms_word_about_the_deployment()
     diagnosis = diagnose(plans.request(), plan)
     assert [finding.rule for finding in diagnosis.findings if finding.severity == "error"] == ["KV405"]
     assert (diagnosis.refusal, diagnosis.memory.estimated_max_model_len, diagnosis.vllm_log) == (None, None, (plans.LOG_RECORD,))
-    assert [(check.outcome, check.note) for check in diagnosis.checks] == [
+    assert [(check.outcome, check.note) for check in diagnosis.checks if check not in LEFT_OUT] == [
         ("not_checked", "the weights do not fit, so there is no real memory to check")
     ]
     assert verdict_line(diagnosis).startswith("will not launch: the weights take ")
