@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kvdoctor.dryrun.blame import lacks_file
+from kvdoctor.dryrun.blame import is_accident, lacks_file
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.plan import NOT_ON_THIS_MACHINE
 
@@ -69,7 +69,7 @@ def _lacking(model_config: Any) -> str | None:
     try:
         tokenizer = cached_tokenizer_from_config(model_config)
     except Exception as error:
-        if lacks_file(error):
+        if lacks_file(error) or is_accident(error):
             return "the model's tokenizer could not be had"
         raise
     return "the model's tokenizer is not complete" if len(tokenizer) < _SMALLEST_VOCABULARY else None
