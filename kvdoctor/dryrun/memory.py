@@ -7,7 +7,7 @@ from pathlib import Path
 from kvdoctor.engines.machine import GIB, available_bytes
 from kvdoctor.errors import Unassessed
 
-# The heaviest of the samples and of 150 public launches takes less than 2 GiB beyond what importing vLLM took.
+# A hundred times what DeepSeek-V4 for eight GPUs takes beyond what importing vLLM took.
 _MOST_BYTES = 12 * GIB
 _LEAST_BYTES = 4 * GIB  # thread stacks count as they are reserved, 8 MiB a core, and not as they are used
 _STATUS = Path("/proc/self/status")

@@ -71,7 +71,7 @@ class Settled:
 
         ``after_plan``: the plan stands without this step, so that a gap of ours in it costs this step alone (:class:`NotChecked`).
         """
-        from kvdoctor.dryrun import memory
+        from kvdoctor.dryrun import memory, own_code
         from kvdoctor.dryrun.blame import is_accident, raise_if_ours, words_of
 
         self.report_step(name)
@@ -82,6 +82,7 @@ class Settled:
         except Exception as error:
             try:
                 memory.raise_if_out(error, name)
+                own_code.raise_if_own(error, name, self.request)
                 raise_if_ours(error, step=name, model=self.model_name)
             except Unassessed as ours:
                 if not after_plan:

@@ -14,6 +14,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
+from kvdoctor.dryrun.own_code import brings_code
 from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_UNASSESSED, KvdoctorError
 from kvdoctor.plain import from_plain
 from kvdoctor.request import LaunchRequest
@@ -31,6 +32,7 @@ class _Child:
     request_id: int
     ends_at: float
     timeout_seconds: float
+    brings_code: bool
     step: str = "starting"
     unread: bytearray = field(default_factory=bytearray)
     answered: bool = False
@@ -108,7 +110,7 @@ class _Server:
             os.close(read_end)
             _child_main(request, request_id, write_end)
         os.close(write_end)
-        child = _Child(pid, read_end, request_id, time.monotonic() + timeout_seconds, timeout_seconds)
+        child = _Child(pid, read_end, request_id, time.monotonic() + timeout_seconds, timeout_seconds, brings_code(request))
         self._children[read_end] = child
         self._selector.register(read_end, selectors.EVENT_READ)
 
@@ -147,6 +149,8 @@ class _Server:
                     "unassessed",
                     "The machine was probably out of memory: close other programs, or check fewer deployments at once.",
                 )
+            if not os.WIFSIGNALED(status) and child.brings_code:
+                kind, hint = "unassessed", "Code that comes with the launch ended the process; -v shows what it wrote."
             failure = _failure(kind, f"the dry launch died at '{child.step}' ({how})", hint)
             _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
 
@@ -182,9 +186,14 @@ def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
 
         confine(network=not request.offline and request.model is not None and request.model.kind == "hub")
         memory.bound()
+        at = ["starting"]
+
+        def report(step: str) -> None:
+            at.append(step)
+            _send(replies, {"event": "step", "id": request_id, "step": step})
 
         try:
-            plan = assess(request, lambda step: _send(replies, {"event": "step", "id": request_id, "step": step}))
+            plan = assess(request, report)
             _send(replies, {"event": "plan", "id": request_id, "plan": plan})
         except KvdoctorError as error:
             kind = {EXIT_BAD_REQUEST: "bad_request", EXIT_UNASSESSED: "unassessed"}.get(error.exit_code, "bug")
@@ -192,10 +201,21 @@ def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
             _send(replies, {"event": "failure", "id": request_id, "failure": _failure(kind, error.message, error.hint)})
         except BaseException as error:  # noqa: BLE001 - the child's last word; nothing above it could report
             _trace()
-            failure = _failure("bug", f"{type(error).__name__}: {error}", "Please report this with the command line.")
-            _send(replies, {"event": "failure", "id": request_id, "failure": failure})
+            _send(replies, {"event": "failure", "id": request_id, "failure": _last_words(error, at[-1], request)})
     sys.stderr.flush()
     os._exit(0)
+
+
+def _last_words(error: BaseException, step: str, request: LaunchRequest) -> dict[str, str]:
+    """Tell what ended a child that nothing has judged: memory, the launch's own code (``sys.exit`` is no ``Exception``), or our own."""
+    from kvdoctor.dryrun import memory, own_code
+
+    try:
+        memory.raise_if_out(error, step)
+        own_code.raise_if_own(error, step, request)
+    except KvdoctorError as known:
+        return _failure("unassessed", known.message, known.hint)
+    return _failure("bug", f"{type(error).__name__}: {error}", "Please report this with the command line.")
 
 
 def _trace() -> None:

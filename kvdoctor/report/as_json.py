@@ -8,6 +8,7 @@ from kvdoctor.conceal import conceal_report
 from kvdoctor.diagnosis import SCHEMA_VERSION, Diagnosis
 from kvdoctor.errors import BadRequest
 from kvdoctor.plain import from_plain, to_plain
+from kvdoctor.report.untrusted import json_text
 
 # Bytes of a thousand times the largest cluster, and far from where a float loses count of percents.
 _MOST = 10**18
@@ -16,7 +17,7 @@ _AGAIN = "Write it again with `kvdoctor inspect --format json`."
 
 def render_json(diagnosis: Diagnosis) -> str:
     """Render the report; ASCII only, so that no terminal or pipe can misread it."""
-    return json.dumps(to_plain(diagnosis), indent=2, allow_nan=False) + "\n"
+    return json_text(json.dumps(to_plain(diagnosis), indent=2, allow_nan=False)) + "\n"
 
 
 def read_json(text: str) -> Diagnosis:

@@ -13,7 +13,8 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>|~&$]|^(?:[#+=-]|[0-9]+(?=[.)](?: |$)))")
 
 # GitHub's runner obeys a line that begins with `::name::`, blanks before it or not, and as Azure's does, `##[name]` anywhere in one.
 # After any blank, since a line may be broken there later; invisible characters in front do not count as none.
-_COMMAND = re.compile(r"(?<!\S)::(?=[A-Za-z])|##(?=\[|vso\[)")
+_ANYWHERE = re.compile(r"##(?=\[|vso\[)")
+_COMMAND = re.compile(rf"(?<!\S)::(?=[A-Za-z])|{_ANYWHERE.pattern}")
 
 _ADDRESS = re.compile(r"https?://[\w./#?&=%:@+~-]+", re.ASCII)
 
@@ -27,6 +28,11 @@ def visible(text: str) -> str:
 def one_line(text: str) -> str:
     """Make it visible, on one line."""
     return " ".join(visible(text).split())
+
+
+def json_text(text: str) -> str:
+    """Spell in JSON that is ASCII already what a CI's log would take for a command; it stays the same JSON."""
+    return _ANYWHERE.sub(r"\\u0023#", text)
 
 
 def markdown_text(text: str) -> str:
