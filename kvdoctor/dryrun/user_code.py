@@ -125,9 +125,11 @@ def _as_vllm(named: NamedClass) -> None:
     except Exception as error:
         frames = traceback.extract_tb(error.__traceback__)
         by_vllm = error.__cause__ is None and frames[-1].filename.startswith(str(Path(importlib.import_module("vllm").__path__[0])))
-        missing = next((e for e in chain(error) if isinstance(e, ModuleNotFoundError)), None)
-        if by_vllm or (missing is not None and (missing.name or "").partition(".")[0] == "vllm"):
-            raise SaysNo(missing or error) from error
+        missing = next((e for e in chain(error) if isinstance(e, ModuleNotFoundError) and e.name), None)
+        if missing is not None and named.module.partition(".")[0] == "vllm" and f"{named.module}.".startswith(f"{missing.name}."):
+            raise SaysNo(missing) from error
+        if by_vllm:
+            raise SaysNo(error) from error
         raise
 
 
@@ -150,10 +152,15 @@ def _resolve(name: str) -> None:
 
 
 def _logits_loader(config: Any) -> Callable[[str], object]:
-    """As the model runner of this launch loads its logits processors."""
-    if getattr(config, "use_v2_model_runner", False):
-        loader = importlib.import_module("vllm.v1.worker.gpu.sample.logits_processor.loader")
-        by_names = loader._load_v2_logitsprocs_by_fqcns
-    else:
-        by_names = importlib.import_module("vllm.v1.sample.logits_processor")._load_logitsprocs_by_fqcns
-    return lambda name: by_names([name])
+    """As the model runner of this launch loads its logits processors: the V2 runner has a loader of its own since 0.31."""
+    old, new = "vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor.loader"
+    # The V1 runner is gone in 0.34, and with it the choice.
+    is_new = getattr(config, "use_v2_model_runner", True) and _is_there(new)
+
+    def load(name: str) -> None:
+        if is_new:
+            importlib.import_module(new)._load_v2_logitsprocs_by_fqcns([name])
+        else:
+            importlib.import_module(old)._load_logitsprocs_by_fqcns([name])
+
+    return load

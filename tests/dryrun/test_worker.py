@@ -148,6 +148,7 @@ def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:
     launches.worker().plan(launch_request("qwen3-0.6b"), timeout_seconds=TIMEOUT_SECONDS, on_step=steps.append)
     order = [
         "reading the arguments",
+        "serve arguments",
         "engine configuration",
         BUILDING,
         "KV-cache planning",
@@ -157,6 +158,7 @@ def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:
         "KV-cache buffers",
         "scheduler",
         "smallest reusable prefix",
+        "serve arguments",  # what the workers and the server check of them
     ]
     assert [step for step in steps if step != "importing vLLM"] == order
 
