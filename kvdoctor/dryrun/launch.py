@@ -37,6 +37,7 @@ def run(settled: Settled, model: str) -> None:
             worker_config = config if config.parallel_config.world_size == 1 else copy.deepcopy(config)
             with world.worker_of(worker_config, stage):
                 settled.stages.append(build_stage(worker_config))
+    settled.assumptions.extend(dict.fromkeys(note for stage in settled.stages for note in stage.weights_notes))
     budget.settle(settled)
     plan_kv_cache(settled)
     checks.run(settled)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch.overrides import TorchFunctionMode
 
-from kvdoctor.dryrun import compat
+from kvdoctor.dryrun import compat, offload, repack
 
 META = torch.device("meta")
 
@@ -96,6 +96,8 @@ class BuiltStage:
     draft_weights_bytes: int
     draft_layers: frozenset[str]
     model: Any
+    speculator: Any = None
+    weights_notes: tuple[str, ...] = ()
 
 
 @contextmanager
@@ -119,6 +121,7 @@ def build_stage(config: Any) -> BuiltStage:
 
     with set_current_vllm_config(config):
         _initialize_workspace()
+        offloading = offload.install(config)
         speculator = _speculator(config)
         model = get_model(vllm_config=config)
         target_layers = set(config.compilation_config.static_forward_context)
@@ -127,6 +130,7 @@ def build_stage(config: Any) -> BuiltStage:
             with on_meta():
                 speculator.load_model(model)
             draft = getattr(speculator, "model", None)
+        weights, draft_weights, notes = _loaded_weights(config, [root for root in (model, draft) if root is not None], offloading)
         current_platform.update_block_size_for_backend(config)
     # A worker answers the following with no current configuration set, and backends look at it (FlashInfer's page sizes).
     specs = get_kv_cache_spec(config)
@@ -135,17 +139,17 @@ def build_stage(config: Any) -> BuiltStage:
     if dcp_size > 1 and getattr(speculator, "dcp_size", dcp_size) == 1:
         specs = _replicate_draft(specs, draft_layers)
     layers = get_layers_from_vllm_config(config, AttentionLayerBase)
-    weights = _storage_bytes(model)
-    draft_weights = {key: size for key, size in _storage_bytes(draft).items() if key not in weights}
     return BuiltStage(
         config=config,
         specs=specs,
         layouts=compat.supported_layouts(compat.current_backends(config)),
         backends={name: layer.get_attn_backend() for name, layer in layers.items() if hasattr(layer, "get_attn_backend")},
-        weights_bytes=sum(weights.values()) + sum(draft_weights.values()),
-        draft_weights_bytes=sum(draft_weights.values()),
+        weights_bytes=weights + draft_weights,
+        draft_weights_bytes=draft_weights,
         draft_layers=draft_layers,
         model=model,
+        speculator=speculator,
+        weights_notes=notes,
     )
 
 
@@ -174,9 +178,26 @@ def _initialize_workspace() -> None:
     workspace.init_workspace_manager(META)
 
 
-def _storage_bytes(model: Any) -> dict[int, int]:
-    """Bytes of each parameter and buffer by identity, so that what a draft shares with its target counts once."""
-    if model is None:
-        return {}
-    tensors = [*model.parameters(), *model.buffers()]
-    return {id(tensor): tensor.numel() * tensor.element_size() for tensor in tensors}
+def _loaded_weights(config: Any, models: list[Any], offloading: offload.Offload | None) -> tuple[int, int, tuple[str, ...]]:
+    """Bytes of the target and of the draft on a GPU once all is loaded, and what must be known about the count.
+
+    What a draft shares with its target counts once, as the target's.
+    """
+    notes = []
+    if offloading is not None:
+        with on_meta():
+            offloading.finish()
+        notes.append(offloading.note())
+    sizes, counted = [], set[int]()
+    for model in models:
+        tensors = {repack.storage_key(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+        on_gpu = {key: tensor for key, tensor in tensors.items() if offloading is None or not offloading.holds(tensor)}
+        sizes.append(sum(tensor.untyped_storage().nbytes() for key, tensor in on_gpu.items() if key not in counted))
+        counted |= set(on_gpu)
+    if any(repack.is_online(model) for model in models):
+        with on_meta():
+            repacked = repack.run(models, config.model_config.dtype)
+        notes.append(repacked.note)
+        sizes = [size + change for size, change in zip(sizes, repacked.changes, strict=True)]
+    target, draft = (*sizes, 0)[:2]
+    return target, draft, tuple(notes)

@@ -214,6 +214,22 @@ _MODEL = (
         places=("vllm.model_executor.layers.fused_moe.expert_map_manager:ExpertMapManager.get_compressed_map_string",),
         use="expert maps are not read back",
     ),
+    NeededName(
+        places=("vllm.model_executor.layers.quantization.base_config:QuantizeMethodBase.process_weights_after_loading",),
+        use="weights that are quantised while loading",
+        positional=2,
+    ),
+    NeededName(
+        places=("vllm.model_executor.layers.quantization.base_config:QuantizeMethodBase.uses_meta_device",),
+        use="weights that are quantised while loading",
+    ),
+    NeededName(places=("vllm.model_executor.offloader:create_offloader",), use="weights kept in the CPU's memory", positional=1),
+    NeededName(places=("vllm.model_executor.offloader:set_offloader",), use="weights kept in the CPU's memory", positional=1),
+    NeededName(places=("vllm.model_executor.offloader:NoopOffloader",), use="weights kept in the CPU's memory"),
+    NeededName(places=("vllm.model_executor.offloader.uva:get_accelerator_view_from_cpu_tensor",), use="weights kept in the CPU's memory"),
+    NeededName(
+        places=("vllm.model_executor.offloader.prefetch:_ModuleOffloader.start_onload_to_static",), use="weights kept in the CPU's memory"
+    ),
     NeededName(places=("vllm.v1.worker.workspace:init_workspace_manager",), use="layers ask for the workspace", positional=1),
     NeededName(places=("vllm.v1.worker.gpu.spec_decode:init_speculator",), use="the draft model", positional=2, offered=("req_states",)),
     NeededName(places=("vllm.multimodal.registry:cached_tokenizer_from_config",), use="a multimodal model without its tokenizer"),
