@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, ClassVar
 
-from kvdoctor.dryrun import compat, prefix, world
+from kvdoctor.dryrun import compat, drafter, prefix, world
 from kvdoctor.dryrun.blame import first_line, lacks_file, needs_gpu
 from kvdoctor.dryrun.model import META, BuiltStage, on_meta
 from kvdoctor.dryrun.pool_size import pool_config
@@ -53,6 +53,8 @@ def _check_worker(settled: Settled, stage: BuiltStage, worker_config: Any) -> li
             check_attention_cp_compatibility(config, **compat.accepted(check_attention_cp_compatibility, target_layer_names=target_layers))
         with settled.step(BUFFERS, after_plan=True), on_meta():
             compat.bind_buffers(config, worker_config, groups, kernel_block_sizes, META)
+        with _builders_not_made():
+            drafter.check(settled, stage, worker_config, kernel_block_sizes)
     return list(kernel_block_sizes)
 
 
