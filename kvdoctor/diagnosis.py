@@ -6,16 +6,17 @@ from textwrap import shorten
 from typing import Literal
 
 from kvdoctor import __version__
-from kvdoctor.layout import GroupLayout, Layout, read_layout
+from kvdoctor.layout import Layout, read_layout
 from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.made_up_memory import without_made_up_memory
 from kvdoctor.plan import Check, EngineFacts, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
 from kvdoctor.request import LaunchRequest
 from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
-from kvdoctor.rules.numbers import counted, grouped, percent
+from kvdoctor.rules.numbers import grouped, percent
 from kvdoctor.rules.refusal_text import NoMemoryForBlocks, RefusalReading, RemoteCodeNeeded, read_refusal
 from kvdoctor.rules.refused import QUOTES
 from kvdoctor.secrets import hide_arguments, hide_environment, without_secrets
+from kvdoctor.waste import empty_percent
 
 SCHEMA_VERSION = 1
 
@@ -174,7 +175,7 @@ def verdict_line(diagnosis: Diagnosis) -> str:
         return "not assessed: no step of the launch could be checked"
     if not layout.groups:
         return "launches: the model has no KV cache"
-    return f"launches: {_blocks(layout)}; {_waste(layout.groups)}"
+    return f"launches: {_blocks(layout)}{_waste(diagnosis)}"
 
 
 def _blocks(layout: Layout) -> str:
@@ -182,15 +183,10 @@ def _blocks(layout: Layout) -> str:
     return ", ".join(f"{name} {'not settled' if size is None else grouped(size)}" for name, size in blocks.items())
 
 
-def _waste(groups: tuple[GroupLayout, ...]) -> str:
-    shares = [group.wasted_share for group in groups if group.wasted_bytes_per_block]
-    if not shares:
-        return "no page is padded"
-    verb = "wastes" if len(shares) == 1 else "waste"
-    share = percent(max(shares)) if percent(min(shares)) == percent(max(shares)) else f"up to {percent(max(shares))}"
-    mixed = any(len(group.pages) > 1 for group in groups)
-    pages = ("its pages" if len(shares) == 1 else "their pages") if mixed else "each page"
-    return f"{len(shares)} of {counted(len(groups), 'group')} {verb} {share} of {pages}"
+def _waste(diagnosis: Diagnosis) -> str:
+    """The share that costs requests, and not that of the worst page: a padded page in a narrow group is no loss."""
+    share = empty_percent(diagnosis.layout, diagnosis.launch.max_model_len)
+    return "" if share is None else f"; {percent(share)} of a full request's blocks is empty"
 
 
 def _verdict(plan: Plan, findings: list[Finding]) -> Verdict:

@@ -144,7 +144,7 @@ def read_row(cell: Cell, outcome: Diagnosis | KvdoctorError) -> SweepRow:
         verdict=outcome.verdict,
         block_size=layout.scheduler_block_size,
         hash_block_size=layout.hash_block_size,
-        wasted_percent=empty_percent(layout),
+        wasted_percent=empty_percent(layout, outcome.launch.max_model_len),
         kv_cache_tokens=layout.kv_cache_tokens,
         max_concurrency=layout.max_concurrency,
         best=False,

@@ -114,7 +114,7 @@ FIGURES = (
         name="empty share of a full request",
         key="empty_percent",
         unit="percent",
-        read=lambda diagnosis: empty_percent(diagnosis.layout),
+        read=lambda diagnosis: empty_percent(diagnosis.layout, diagnosis.launch.max_model_len),
     ),
     _at(_CAPACITY, "padding layers", "layout.padding_layers", "layers"),
     _at(_MEMORY, "GPU", "memory.gpu_bytes", "bytes"),

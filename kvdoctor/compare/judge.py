@@ -49,7 +49,7 @@ def hold_limits(before: Diagnosis, after: Diagnosis, limits: Limits) -> tuple[tu
     for limit, figure, allowed, old, new in (
         ("--max-token-loss", "tokens", limits.max_token_loss_percent, before.layout.kv_cache_tokens, after.layout.kv_cache_tokens),
         ("--max-hash-growth", "hash block", limits.max_hash_growth_percent, hash_block_size(before), hash_block_size(after)),
-        ("--max-waste-growth", "waste", limits.max_waste_growth_points, empty_percent(before.layout), empty_percent(after.layout)),
+        ("--max-waste-growth", "waste", limits.max_waste_growth_points, _empty(before), _empty(after)),
     ):
         if allowed is None:
             continue
@@ -63,6 +63,10 @@ def hold_limits(before: Diagnosis, after: Diagnosis, limits: Limits) -> tuple[tu
         elif (found := _worsened(figure, old, new)) > allowed:
             regressions.append(Regression(limit=limit, figure=figure, before=old, after=new, found=found, allowed=allowed))
     return tuple(regressions), tuple(unchecked)
+
+
+def _empty(side: Diagnosis) -> float | None:
+    return empty_percent(side.layout, side.launch.max_model_len)
 
 
 def _worsened(figure: str, before: float, after: float) -> float:

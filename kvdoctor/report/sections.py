@@ -11,6 +11,7 @@ from kvdoctor.layout import GroupLayout, Layout, read_pages
 from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.plan import LayerPlan, Refusal
 from kvdoctor.rules.numbers import counted, gib, grouped, percent
+from kvdoctor.waste import read_empty
 
 NOT_SETTLED = "not settled"
 
@@ -145,6 +146,7 @@ def _capacity(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
         ("tokens", None if layout.kv_cache_tokens is None else grouped(layout.kv_cache_tokens)),
         ("concurrency", None if concurrency is None else f"{concurrency:,.2f} requests of {_longest(diagnosis)}"),
         (f"a request of {_longest(diagnosis)} costs", _cost(layout)),
+        ("of that empty", _empty(diagnosis)),
         (
             "padding layers",
             f"{grouped(layout.padding_layers)}: room in the pool's blocks that shorter groups leave empty"
@@ -162,6 +164,19 @@ def _cost(layout: Layout) -> str | None:
         cost += f", {gib(layout.bytes_per_request)}"
     by_group = [grouped(group.blocks_per_request) for group in layout.groups if group.blocks_per_request is not None]
     return f"{cost} ({' + '.join(by_group)} by group)" if len(by_group) > 1 else cost
+
+
+def _empty(diagnosis: Diagnosis) -> str | None:
+    empty = read_empty(diagnosis.layout, diagnosis.launch.max_model_len)
+    if empty is None:
+        return None
+    parts = {
+        "padding": empty.padding_bytes,
+        "room beside narrow groups": empty.idle_bytes,
+        "room behind the last token": empty.unfilled_bytes,
+    }
+    told = ", ".join(f"{percent(empty.share(size))} {part}" for part, size in parts.items() if size)
+    return percent(empty.percent) + (f": {told}" if told else "")
 
 
 def _longest(diagnosis: Diagnosis) -> str:

@@ -9,7 +9,7 @@ from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipp
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
 from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
 from kvdoctor.rules.release import UnknownSpecKind
-from kvdoctor.rules.wasted import PagePadding
+from kvdoctor.rules.wasted import EmptyShareOfPool, PagePadding
 
 __all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "choose_rules", "find_rule"]
 
@@ -21,6 +21,7 @@ RULES: tuple[Rule, ...] = (
     CodeFailed(),
     ServeArgumentsAreRefused(),
     PagePadding(),
+    EmptyShareOfPool(),
     BlockExceedsContext(),
     CoarsePrefixGranularity(),
     MaxModelLenDoesNotFit(),

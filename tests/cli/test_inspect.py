@@ -15,7 +15,7 @@ from tests.cli.conftest import FakeEngine, Run, answers
 def test_the_report_goes_to_stdout_and_nothing_else_does(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
     result = kvdoctor("inspect", str(config), "--vllm", fake_engine(answers("llama")))
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[-1] == "launches: block 16, hash block 16; no page is padded"
+    assert result.stdout.splitlines()[-1] == "launches: block 16, hash block 16; 0.0 % of a full request's blocks is empty"
     assert "\x1b" not in result.stdout
 
 

@@ -60,7 +60,7 @@ def test_the_hash_block_of_a_refusal_is_the_one_that_vllm_names() -> None:
 def test_a_report_compared_with_itself_has_no_difference() -> None:
     made = compared(plans.qwen3_next(), plans.qwen3_next())
     assert (made.same, made.changes, made.groups.changes, made.groups.unchanged) == (True, (), (), 4)
-    assert made.verdict == "no difference: launches: block 576, hash block 576; 3 of 4 groups waste 6.9 % of each page"
+    assert made.verdict == "no difference: launches: block 576, hash block 576; 0.3 % of a full request's blocks is empty"
     assert short(made) == "same"
 
 
@@ -100,19 +100,21 @@ class TestFindings:
         there, back = compare(before, after), compare(after, before)
         assert [(change.event, change.finding.rule) for change in there.findings] == [
             ("appeared", "KV201"),
+            ("appeared", "KV207"),
             ("appeared", "KV302"),
             ("went", "KV101"),
         ]
         assert [(change.event, change.finding.rule) for change in back.findings] == [
             ("appeared", "KV101"),
             ("went", "KV201"),
+            ("went", "KV207"),
             ("went", "KV302"),
         ]
 
     def test_a_rule_that_could_not_look_on_the_other_side_says_so(self) -> None:
         made = compared(before_pull_request_51108(), plans.pull_request_51108())
         skipped = {change.finding.rule: change.skipped for change in made.findings}
-        assert skipped == {"KV201": None, "KV302": "the smallest reusable prefix was not settled", "KV101": None}
+        assert skipped == {"KV201": None, "KV207": None, "KV302": "the smallest reusable prefix was not settled", "KV101": None}
 
     def test_one_that_stays_with_other_figures_keeps_both(self) -> None:
         before = plans.qwen3_next()
@@ -228,15 +230,15 @@ def test_the_empty_share_counts_padding_and_idle_room_by_the_blocks_that_a_reque
     wide = plans.group(plans.layers("layers.{}.attn", range(3)), blocks_per_request=10)
     narrow = plans.group((plans.layer("layers.3.hidden", used_bytes=16_384),), blocks_per_request=30)
     # Of each narrow block two thirds are idle and half of the rest is padding; three blocks of four are narrow.
-    share = empty_percent(diagnosis_of(plans.plan(wide, narrow)).layout)
+    share = empty_percent(diagnosis_of(plans.plan(wide, narrow)).layout, 8192)
     assert share == pytest.approx(100 * (3 / 4) * (5 / 6))
-    assert empty_percent(diagnosis_of(plans.plan()).layout) is None
-    assert empty_percent(diagnosis_of(plans.plan(plans.group((plans.layer(),), blocks_per_request=None))).layout) is None
+    assert empty_percent(diagnosis_of(plans.plan()).layout, 8192) is None
+    assert empty_percent(diagnosis_of(plans.plan(plans.group((plans.layer(),), blocks_per_request=None))).layout, 8192) is None
 
 
 def test_a_model_of_many_is_told_in_a_few_words() -> None:
     assert short(compared(before_pull_request_51108(), plans.pull_request_51108())) == (
-        "now launches; hash block 98,464 -> 136; empty share of a full request; KV201 appeared; KV302 appeared; KV101 went"
+        "now launches; hash block 98,464 -> 136; empty share of a full request; KV201 appeared; KV207 appeared; KV302 appeared; KV101 went"
     )
     assert short(compared(plans.pull_request_51108(), before_pull_request_51108())).startswith("now refused; hash block 136 -> 98,464; ")
     moved = plans.plan(*plans.llama().groups, launch={"max_num_seqs": 8, "dtype": "x", "async_scheduling": False, "chunked_prefill": False})

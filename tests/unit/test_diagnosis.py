@@ -24,9 +24,9 @@ def nothing_checked() -> Plan:
 @pytest.mark.parametrize(
     ("plan", "verdict", "line"),
     [
-        (plans.llama(), "ok", "launches: block 16, hash block 16; no page is padded"),
-        (plans.qwen3_next(), "ok", "launches: block 576, hash block 576; 3 of 4 groups waste 6.9 % of each page"),
-        (plans.pull_request_51108(), "warning", "launches: block 544, hash block 136; 1 of 3 groups wastes 25.0 % of each page"),
+        (plans.llama(), "ok", "launches: block 16, hash block 16; 0.0 % of a full request's blocks is empty"),
+        (plans.qwen3_next(), "ok", "launches: block 576, hash block 576; 0.3 % of a full request's blocks is empty"),
+        (plans.pull_request_51108(), "warning", "launches: block 544, hash block 136; 10.3 % of a full request's blocks is empty"),
         (plans.plan(), "ok", "launches: the model has no KV cache"),
         (
             plans.refused("It\nis  Tuesday.", stage="KV-cache planning"),
@@ -55,26 +55,26 @@ def test_the_verdict_and_its_line(plan: Plan, verdict: Verdict, line: str) -> No
     assert (diagnosis.verdict, verdict_line(diagnosis)) == (verdict, line)
 
 
-def test_groups_that_waste_different_shares_are_summed_up_by_the_worst() -> None:
+def test_the_verdict_gives_the_empty_share_of_the_pool_and_not_of_the_worst_page() -> None:
     pages = [plans.group((plans.layer(name, page_bytes=1000, used_bytes=used),)) for name, used in (("a", 999), ("b", 950))]
-    assert verdict_line(diagnose(plans.request(), plans.plan(*pages))).endswith("2 of 2 groups waste up to 5.0 % of each page")
+    assert verdict_line(diagnose(plans.request(), plans.plan(*pages))).endswith("; 2.5 % of a full request's blocks is empty")
 
 
-def test_the_share_of_a_group_with_several_page_sizes_is_of_all_its_pages() -> None:
+def test_the_empty_share_of_pages_of_several_sizes_is_that_of_all_their_bytes() -> None:
     mixed = (plans.layer("a", page_bytes=9_000, used_bytes=9_000), plans.layer("b", page_bytes=1_000, used_bytes=500))
-    assert verdict_line(diagnose(plans.request(), plans.plan(plans.group(mixed)))).endswith("1 of 1 group wastes 5.0 % of its pages")
+    assert verdict_line(diagnose(plans.request(), plans.plan(plans.group(mixed)))).endswith("; 5.0 % of a full request's blocks is empty")
 
 
 def test_findings_are_listed_worst_first() -> None:
     made = dataclasses.replace(plans.pull_request_51108(), refusal=plans.HASH_REFUSAL)
-    assert [finding.rule for finding in diagnose(plans.request(), made).findings] == ["KV101", "KV201", "KV302"]
+    assert [finding.rule for finding in diagnose(plans.request(), made).findings] == ["KV101", "KV201", "KV207", "KV302"]
     refused = dataclasses.replace(weights_do_not_fit(), groups=plans.qwen3_next().groups, min_reusable_prefix_tokens=576)
-    assert [finding.severity for finding in diagnose(plans.request(), refused).findings] == ["error", "info"]
+    assert [finding.severity for finding in diagnose(plans.request(), refused).findings] == ["error", "info", "info"]
 
 
 def test_a_share_that_is_not_zero_never_reads_as_zero() -> None:
     page = plans.group((plans.layer(page_bytes=1_000_000, used_bytes=999_999),))
-    assert verdict_line(diagnose(plans.request(), plans.plan(page))).endswith("1 of 1 group wastes < 0.1 % of each page")
+    assert verdict_line(diagnose(plans.request(), plans.plan(page))).endswith("; < 0.1 % of a full request's blocks is empty")
 
 
 def test_a_refusal_is_refused_whatever_rules_are_ignored() -> None:
