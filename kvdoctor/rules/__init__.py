@@ -4,8 +4,9 @@ from collections.abc import Iterable
 
 from kvdoctor.errors import BadRequest
 from kvdoctor.rules.arguments import ServeArgumentsAreRefused
-from kvdoctor.rules.capacity import MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
+from kvdoctor.rules.capacity import LowConcurrency, MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
+from kvdoctor.rules.parallel import ContextParallelismInflatesBlock
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
 from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
 from kvdoctor.rules.release import UnknownSpecKind
@@ -26,7 +27,9 @@ RULES: tuple[Rule, ...] = (
     CoarsePrefixGranularity(),
     MaxModelLenDoesNotFit(),
     TooManySequencesForStates(),
+    LowConcurrency(),
     WeightsDoNotFit(),
+    ContextParallelismInflatesBlock(),
     UnknownSpecKind(),
 )
 

@@ -5,6 +5,7 @@ from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipp
 from kvdoctor.rules.numbers import gib, gib_apart, grouped
 from kvdoctor.rules.refusal_text import ContextDoesNotFit, NoMemoryForBlocks, TooManySequences
 
+_TWO_REQUESTS = 2.0
 # With weights that do not fit, the plan's budget is one that was made up to show a layout: its capacity says nothing.
 _MADE_UP_BUDGET = Skipped(reason="the weights do not fit, so there is no real budget to judge")
 
@@ -81,6 +82,40 @@ class TooManySequencesForStates(Rule):
                 f"{grouped(refused.max_num_seqs)} sequences exceed the {grouped(refused.num_blocks)} blocks for recurrent states",
                 remediation=f"Pass --max-num-seqs {refused.num_blocks} or less, or {_more_memory(context)}",
                 evidence={"max_num_seqs": refused.max_num_seqs, "num_blocks": refused.num_blocks},
+            ),
+        )
+
+
+class LowConcurrency(Rule):
+    """Fewer than two requests of full length fit into the KV cache.
+
+    ## What it does
+    Reports how many requests of `max_model_len` tokens the KV cache holds at once, when it is less than two.
+
+    ## Why it is bad
+    It launches, but two long requests at the same time do not fit: vLLM preempts one and computes it anew.
+
+    ## What to do
+    Give the KV cache more memory or GPUs, or lower `--max-model-len` to what requests need; short requests are not affected.
+    """
+
+    id = "KV403"
+    name = "low-concurrency"
+    severity = "info"
+    urls = ("https://docs.vllm.ai/en/latest/configuration/optimization/",)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Look at vLLM's figure; a launch that is refused serves nothing."""
+        concurrency, longest = context.layout.max_concurrency, context.plan.launch.max_model_len
+        if concurrency is None or longest is None:
+            return Skipped(reason="the concurrency was not settled")
+        if concurrency >= _TWO_REQUESTS or context.plan.refusal is not None or not context.layout.groups:
+            return ()
+        return (
+            self.finding(
+                f"{concurrency:.2f} requests of {grouped(longest)} tokens fit into the KV cache at once",
+                remediation=f"Lower --max-model-len to what requests need, or {_more_memory(context)}",
+                evidence={"max_concurrency": concurrency, "max_model_len": longest},
             ),
         )
 

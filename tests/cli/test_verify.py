@@ -11,13 +11,13 @@ vllm-1  | (APIServer pid=1) INFO 06-02 10:00:01 [startup.py:96] non-default args
 'api_key': ['sk-1'], 'max_model_len': 8192}
 vllm-1  | (EngineCore pid=7) INFO 06-02 10:00:09 [gpu_worker.py:773] Available KV cache memory: 40.0 GiB
 vllm-1  | (EngineCore pid=7) INFO 06-02 10:00:09 [kv_cache_utils.py:1148] GPU KV cache size: 16,000 tokens, \
-Maximum concurrency for 8,192 tokens per request: 1.95x
+Maximum concurrency for 8,192 tokens per request: 2.95x
 """
 # The engine that answers has no log of its own, so its figures are put into the plan that it gives.
 LOGS_TOO = """
 def plan(name):
     made = json.load(open(os.path.join(HERE, name + ".json")))
-    words = "GPU KV cache size: 16,000 tokens, Maximum concurrency for 8,192 tokens per request: 1.95x"
+    words = "GPU KV cache size: 16,000 tokens, Maximum concurrency for 8,192 tokens per request: 2.95x"
     made["vllm_log"] = [{"level": "INFO", "message": words}]
     return made
 """

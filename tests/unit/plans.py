@@ -120,7 +120,7 @@ def plan(*groups: GroupPlan, launch: dict[str, Any] | None = None, memory: dict[
         num_blocks=1000 if groups else None,
         bytes_per_block=block,
         kv_cache_tokens=16_000 if groups else None,
-        max_concurrency=1.95 if groups else None,
+        max_concurrency=2.95 if groups else None,
         checks=(Check(name="the KV-cache plan", outcome="passed", note=None),),
         assumptions=("the kernels of the official image",),
         refusal=None,

@@ -66,7 +66,7 @@ def test_a_report_compared_with_itself_has_no_difference() -> None:
 
 def test_only_what_changed_is_told_and_the_rest_is_counted() -> None:
     made = compared(with_figures(), with_figures(kv_cache_tokens=12_000, max_concurrency=0.5))
-    assert told(made) == {"layout.kv_cache_tokens": (16_000, 12_000, -4_000), "layout.max_concurrency": (1.95, 0.5, -1.45)}
+    assert told(made) == {"layout.kv_cache_tokens": (16_000, 12_000, -4_000), "layout.max_concurrency": (2.95, 0.5, -2.45)}
     assert made.changes[0].difference_percent == -25.0
     assert made.unchanged == 37
     assert made.verdict == "both launch; tokens -25.0 %"

@@ -90,7 +90,7 @@ def test_the_parts_stand_in_the_order_in_which_they_are_read() -> None:
     [
         "576 tokens",
         "multiples of 576 tokens",
-        "1.95 requests of 262,144 tokens",
+        "2.95 requests of 262,144 tokens",
         "462 blocks, 6.09 GiB (2 + 2 + 2 + 456 by group)",
         "about 40.00 GiB, an estimate: 79.65 GiB x 0.92 - 14.96 GiB weights - 3.00 GiB allowance",
         "3 GiB for activations and CUDA graphs, a round figure",

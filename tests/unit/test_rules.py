@@ -645,6 +645,42 @@ def test_kv405_is_skipped_when_no_weights_were_compared() -> None:
     assert reason(with_memory(plans.llama(), weights_fit=None), "KV405") == "no weights were compared with the GPU's memory"
 
 
+# KV403 low-concurrency
+
+
+@pytest.mark.parametrize(("concurrency", "count"), [(1.0, 1), (1.99, 1), (2.0, 0)])
+def test_kv403_fires_below_two_requests(concurrency: float, count: int) -> None:
+    assert len(found(settled_but(plans.llama(), max_concurrency=concurrency), "KV403")) == count
+
+
+def test_kv403_gives_vllms_figure() -> None:
+    finding = the(settled_but(plans.llama(), max_concurrency=1.125), "KV403")
+    assert finding.message == "1.12 requests of 8,192 tokens fit into the KV cache at once"
+
+
+def test_kv403_is_skipped_without_a_concurrency() -> None:
+    assert reason(settled_but(plans.llama(), max_concurrency=None), "KV403") == "the concurrency was not settled"
+
+
+# KV504 dcp-inflates-block
+
+
+def test_kv504_gives_the_block_before_and_after() -> None:
+    group = plans.group((plans.layer(),), block_size=64)
+    finding = the(plans.plan(group, launch={"decode_context_parallel_size": 4}), "KV504")
+    assert finding.message == "decode context parallelism over 4 ranks multiplies the block: 16 -> 64 tokens"
+
+
+def test_kv504_does_not_fire_without_context_parallelism_or_where_nothing_grows() -> None:
+    assert found(plans.plan(plans.group((plans.layer(),), block_size=64)), "KV504") == []
+    assert found(plans.plan(plans.group((plans.layer(),)), launch={"decode_context_parallel_size": 4}), "KV504") == []
+
+
+@pytest.mark.parametrize(("size", "why"), [(None, "the parallel sizes were not settled"), (2, "no groups were settled")])
+def test_kv504_is_skipped_without_its_figures(size: int | None, why: str) -> None:
+    assert reason(plans.plan(launch={"decode_context_parallel_size": size}), "KV504") == why
+
+
 # KV903 unknown-spec-kind
 
 
@@ -683,7 +719,7 @@ def test_every_rule_documents_what_why_and_what_to_do(rule: Rule) -> None:
         (["KV101"], [], ["KV101"]),
         (["kv10"], ["KV103", "remote-code-needed"], ["KV101", "KV102", "KV109"]),
         (["page-padding"], [], ["KV201"]),
-        ([], ["KV1", "KV2", "KV3", "KV4"], ["KV903"]),
+        ([], ["KV1", "KV2", "KV3", "KV4", "KV5"], ["KV903"]),
         (["KV1"], ["KV"], []),
     ],
 )

@@ -142,7 +142,7 @@ def test_a_row_keeps_the_figures_of_its_report() -> None:
         model="org/model",
         values={"gpu": "h100-80g"},
         kv_cache_tokens=16_000,
-        max_concurrency=1.95,
+        max_concurrency=2.95,
         summary="launches: block 16, hash block 16; 0.0 % of a full request's blocks is empty",
     )
 
