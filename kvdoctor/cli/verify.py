@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import progress, say
+from kvdoctor.cli.console import progress, say_log
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.planning import say_note
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, BadRequest, Unassessed
@@ -89,7 +89,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
                 )
             finally:
                 if verbose:
-                    say(worker.stderr().rstrip())
+                    say_log(worker.stderr())
     verification = verify(
         boot,
         found,

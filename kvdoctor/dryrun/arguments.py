@@ -1,12 +1,12 @@
 """vLLM's arguments, read by vLLM's own parser."""
 
 import argparse
-import re
 from typing import Any, NoReturn
 
 from kvdoctor.dryrun import compat
 from kvdoctor.errors import BadRequest
 from kvdoctor.request import LaunchRequest
+from kvdoctor.secrets import is_secret
 
 
 def read_arguments(request: LaunchRequest, model: str) -> argparse.Namespace:
@@ -36,7 +36,6 @@ def engine_arguments(arguments: argparse.Namespace, usage: str) -> Any:
 
 
 # Values that are shown to rules: short ones whose name is not that of a secret and that are no address.
-_SECRET_NAME = re.compile(r"(^|_)(api_?keys?|keys?|tokens?|passwords?|secrets?|credentials?)($|_)")
 _SHOWN_CHARACTERS = 64
 
 
@@ -54,7 +53,7 @@ def given_arguments(request: LaunchRequest) -> dict[str, Any]:
 
 def _shown(name: str, value: Any) -> bool | int | float | str | None:
     if isinstance(value, str):
-        secret = _SECRET_NAME.search(name) is not None or "://" in value or len(value) > _SHOWN_CHARACTERS
+        secret = is_secret(name) or "://" in value or len(value) > _SHOWN_CHARACTERS
         return None if secret else str(value)
     return value if isinstance(value, (bool, int, float)) else None
 

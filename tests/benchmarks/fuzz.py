@@ -62,6 +62,13 @@ WORDS = (
     "llm", "--before-vllm", "python:/nope", "--max-token-loss", "KEY=value", "VLLM_API_KEY=s3cret", "env", "python3", "-m", "--help",
 )  # fmt: skip
 # Escapes, and lines that begin with a command of a CI.
+BOOT = """\
+INFO 09-01 10:00:00 [utils.py:253] vLLM API server version 0.33.0
+INFO 09-01 10:00:00 [utils.py:189] non-default args: {'model_tag': '%s', 'max_model_len': 8192, 'api_key': ['k'], 'x': {'a': [1]}}
+INFO 09-01 10:00:20 [gpu_worker.py:298] Available KV cache memory: 67.08 GiB
+INFO 09-01 10:00:21 [kv_cache_utils.py:1087] GPU KV cache size: 549,536 tokens
+INFO 09-01 10:00:21 [kv_cache_utils.py:1091] Maximum concurrency for 8,192 tokens per request: 67.08x
+"""
 ACTS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\u202a-\u202e\ud800-\udfff]|^\s*::[A-Za-z]|##\[", re.MULTILINE)
 
 Json = Any
@@ -173,7 +180,7 @@ class Cases:
 
     def next(self) -> Case:
         """Make a case."""
-        make: Callable[[], Case] = random.choice((self._config, self._saved, self._saved, self._given, self._many, self._words))
+        make: Callable[[], Case] = random.choice((self._config, self._saved, self._saved, self._given, self._many, self._boot, self._words))
         return make()
 
     def _config(self) -> Case:
@@ -198,6 +205,11 @@ class Cases:
         return Case(
             "folder", ["compare", "--all", str(folder), "--before-args", "", "--after-args", random.choice(WORDS), "--format", _format()]
         )
+
+    def _boot(self) -> Case:
+        log = self._folder / "boot.log"
+        log.write_bytes(spoilt((BOOT % (ROOT / "sample_configs/llama-3.1-8b")).encode()) if random.random() < 0.8 else HOSTILE.encode())
+        return Case("boot log", ["verify", str(log), "--gpu", "h100-80g", "--format", _format()])
 
     def _words(self) -> Case:
         words = [
