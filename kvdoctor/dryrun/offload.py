@@ -85,6 +85,8 @@ class _CpuMeansMeta(TorchFunctionMode):  # type: ignore[misc]  # torch's classes
         kwargs = dict(kwargs or {})
         if func in _COPIES and any(self._is_late(value) for value in args):
             raise NotImplementedError("Cannot copy out of meta tensor; no data! (weights that are quantised while loading, and offloaded)")
+        if func is torch.Tensor.pin_memory:  # where a release finds that it can, whatever the platform answers (0.27.1)
+            return args[0]
         if func is torch.Tensor.to and _is_cpu(kwargs.get("device", args[1] if len(args) > 1 else None)):
             return self._noted(torch.empty_like(args[0]))
         if func is torch.empty_strided and _is_cpu(kwargs.get("device")):
