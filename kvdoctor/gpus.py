@@ -89,11 +89,32 @@ CATALOGUE = (
 )  # fmt: skip
 
 
+# Other names that are in use for one of them, less all that is no letter or digit. What has two sizes (an A100) has none.
+_ALIASES = {
+    "h100": "h100-80g",
+    "h100sxm": "h100-80g",
+    "h100sxm5": "h100-80g",
+    "h10080gb": "h100-80g",
+    "a10080gb": "a100-80g",
+    "a10040gb": "a100-40g",
+    "h200sxm": "h200",
+    "3090": "rtx-3090",
+    "4090": "rtx-4090",
+    "5090": "rtx-5090",
+    "rtxpro6000": "rtx-pro-6000",
+    "dgxspark": "gb10",
+}
+
+
 def find_gpu(text: str) -> Gpu:
     """Find the GPU named ``text`` in the catalogue, or make the one that ``CAPABILITY:MEMORY`` describes (``9.0:80GiB``)."""
     wanted = text.strip().lower().replace("_", "-")
     for gpu in CATALOGUE:
         if wanted == gpu.name:
+            return gpu
+    bare = _bare(wanted)
+    for gpu in CATALOGUE:
+        if bare and (bare in (_bare(gpu.name), _bare(gpu.device_name)) or gpu.name == _ALIASES.get(bare)):
             return gpu
     described = _CAPABILITY_AND_MEMORY.fullmatch(text.strip())
     if described:
@@ -106,6 +127,11 @@ def find_gpu(text: str) -> Gpu:
         f"GPU {text!r} is not in the catalogue",
         hint=f"{guess}`kvdoctor gpus` lists them all; any other is CAPABILITY:MEMORY, like 9.0:80GiB.",
     )
+
+
+def _bare(name: str) -> str:
+    """Give the letters and digits of a GPU's name, less its maker's and the line's."""
+    return re.sub(r"nvidia|geforce|tesla|[^a-z0-9]", "", name.lower())
 
 
 def _described_gpu(capability: tuple[int, int], memory_bytes: int, text: str) -> Gpu:

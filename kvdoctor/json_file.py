@@ -2,13 +2,12 @@
 
 import json
 import re
-import stat
 from pathlib import Path
 from typing import Any
 
 from kvdoctor.errors import BadRequest
+from kvdoctor.text_file import read_text
 
-MAX_BYTES = 16 * 2**20
 MAX_DEPTH = 100
 _TOO_DEEP = "its JSON is nested too deeply"
 _STRING_OR_CONSTANT = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|-?\b(?:Infinity|NaN)\b', re.DOTALL)
@@ -20,7 +19,7 @@ def read_json_object(path: Path, *, what: str, unique_keys: bool = False) -> dic
     ``unique_keys`` refuses a key given twice in one object. Off, the last one counts, as it does for vLLM.
     """
     hint = f"Give {what} as JSON."
-    text = _read_text(path, what)
+    text = read_text(path, what=what)
     try:
         data = json.loads(text, parse_float=_finite, object_pairs_hook=_unique if unique_keys else None)
     except json.JSONDecodeError as error:
@@ -35,32 +34,6 @@ def read_json_object(path: Path, *, what: str, unique_keys: bool = False) -> dic
         raise BadRequest(f"{path} is not {what}: {_TOO_DEEP}", hint=hint)
     _refuse_constants(path, text)
     return data
-
-
-def _read_text(path: Path, what: str) -> str:
-    try:
-        kind = path.stat().st_mode
-        # A pipe is what `<(jq ...)` gives; a device or a socket may never end or never answer.
-        if not stat.S_ISREG(kind) and not stat.S_ISFIFO(kind):
-            raise BadRequest(f"{path} is not a regular file", hint=f"Give the path of {what}.")
-        with path.open("rb") as file:
-            raw = file.read(MAX_BYTES + 1)
-    except FileNotFoundError:
-        raise BadRequest(f"{path} does not exist", hint=f"Give the path of {what}.") from None
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise BadRequest(f"{path} cannot be read: {reason}", hint="Check the path and its permissions.") from None
-    if len(raw) > MAX_BYTES:
-        raise BadRequest(f"{path} is not {what}: it is larger than {MAX_BYTES // 2**20} MiB", hint=f"Give the path of {what}.")
-    if not raw.strip():
-        raise BadRequest(f"{path} is empty", hint=f"Give the path of {what}.")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        text = "\0"
-    if "\0" in text:
-        raise BadRequest(f"{path} is not {what}: it is a binary file, not UTF-8 text", hint=f"Give the path of {what}.")
-    return text
 
 
 def _finite(number: str) -> float:

@@ -1,14 +1,27 @@
 """Many models to check at once: a folder each, with a config and perhaps a ``launch.toml`` that says how to serve it."""
 
+import json
+import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from kvdoctor.errors import BadRequest
+from kvdoctor.home import expanded
+from kvdoctor.text_file import read_text
 
 LAUNCH_FILE = "launch.toml"
+# vLLM's options, as far as it may import a module, or run a file, that their value names. Its parser takes each shortened too.
+_IMPORTING = (
+    "--config", "--distributed-executor-backend", "--io-processor-plugin", "--log-config-file", "--logits-processors", "--middleware",
+    "--reasoning-parser-plugin", "--scheduler-cls", "--tool-parser-plugin", "--trust-remote-code", "--worker-cls", "--worker-extension-cls",
+)  # fmt: skip
+_BUILT_IN_EXECUTORS = ("ray", "mp", "uni", "external_launcher")
+# Keys of vLLM's JSON arguments of which that is true as well, by how they end.
+_IMPORTING_KEY = re.compile(r"(?:module_path|_cls|_class|qualname|_plugin|trust_remote_code|auto_map|code_revision)$")
+_DOTTED_NAME = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+(?::[A-Za-z_]\w*)?")
 _HINT = "It may hold gpu (a name), args (a list of words for vLLM), specs (a file of layer specs) and draft_for (a drafter's target)."
 
 
@@ -46,9 +59,59 @@ def find_model_folders(directory: Path, *, option: str = "--all") -> tuple[Model
 
 
 def asks_for_code(args: Sequence[str]) -> bool:
-    """Tell whether ``args`` let a model's code run: by the flag, however short vLLM's parser takes it, or by a file that may hold it."""
-    names = [word.partition("=")[0].replace("_", "-") for word in args]
-    return any(name == "--config" or (name.startswith("--t") and "--trust-remote-code".startswith(name)) for name in names)
+    """Tell whether ``args`` may let code run that is not vLLM's: a model's own, or a module or file that they name to be imported."""
+    return any(_may_import(word, after) for word, after in zip(args, [*args[1:], ""], strict=True))
+
+
+def untaken_keys(model: str, *, gpu: str, args: Sequence[str]) -> tuple[str, ...]:
+    """Give the keys of the ``launch.toml`` beside ``model`` (a directory, or a config in one) whose values a launch has not.
+
+    Of one that cannot be read that is all.
+    """
+    try:
+        path = expanded(model)
+        path = (path if path.is_dir() else path.parent) / LAUNCH_FILE if path.exists() else None
+        if path is None or not path.exists():
+            return ()
+    except (OSError, ValueError):  # a name that the file system cannot hold
+        return ()
+    try:
+        launch = _read_launch(path)
+    except BadRequest:
+        return ("all of it",)
+    taken = {"gpu": launch.get("gpu", gpu) == gpu, "args": set(launch.get("args", ())) <= set(args)}
+    return tuple(key for key, same in taken.items() if not same)
+
+
+def _may_import(word: str, after: str) -> bool:
+    head, equals, value = word.partition("=")
+    if not word.startswith("-"):
+        return any(_IMPORTING_KEY.search(key) or (isinstance(text, str) and _DOTTED_NAME.fullmatch(text)) for key, text in _leaves(word))
+    # vLLM writes a key of a JSON argument behind a dot: --kv-transfer-config.kv_connector_module_path.
+    option, dot, key = head.replace("_", "-").partition(".")
+    value = value if equals else after
+    if dot:
+        return bool(_IMPORTING_KEY.search(key.replace("-", "_")) or _DOTTED_NAME.fullmatch(value))
+    if option.startswith("--d") and "--distributed-executor-backend".startswith(option):
+        return option != "--d" and value not in _BUILT_IN_EXECUTORS
+    if option.startswith("--") and option != "--" and any(name.startswith(option) for name in _IMPORTING):
+        return True
+    return bool(equals) and not value.startswith("-") and _may_import(value, "")
+
+
+def _leaves(text: str) -> Iterator[tuple[str, object]]:
+    """Give each key with its value from a JSON object, at any depth; from any other text nothing."""
+    try:
+        waiting = [("", json.loads(text))] if text.lstrip().startswith(("{", "[")) else []
+    except (ValueError, RecursionError):
+        waiting = [("module_path", text)]  # vLLM's parser may see more in it
+    while waiting:
+        key, value = waiting.pop()
+        if isinstance(value, dict):
+            waiting += value.items()
+        elif isinstance(value, list):
+            waiting += [(key, item) for item in value]
+        yield key, value
 
 
 def _read(entry: Path) -> ModelFolder | None:
@@ -71,12 +134,17 @@ def _read(entry: Path) -> ModelFolder | None:
 
 
 def _read_launch(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
     try:
-        launch = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:  # a TOML or an encoding error is a ValueError
-        raise BadRequest(f"{path} cannot be read: {error}", hint=_HINT) from None
+        if not path.exists():
+            return {}
+    except OSError as error:
+        raise BadRequest(f"{path} cannot be read: {error.strerror}", hint=_HINT) from None
+    try:
+        launch = tomllib.loads(read_text(path, what="a TOML file that says how to serve the model", pipes=False))
+    except RecursionError:
+        raise BadRequest(f"{path} is no TOML file that can be read: it is nested too deeply", hint=_HINT) from None
+    except ValueError as error:
+        raise BadRequest(f"{path} is no TOML file: {error}", hint=_HINT) from None
     args = launch.get("args", [])
     if not isinstance(args, list) or not all(isinstance(word, str) for word in args):
         raise BadRequest(f"{path}: args is no list of words", hint=_HINT)

@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import urllib.parse
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,6 +18,8 @@ from kvdoctor.scratch import temporary_folder
 
 # The hub's own rule for a repository's name.
 _HUB_ID = re.compile(r"(?=[^/]{1,96}/[^/]{1,96}$)[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII)
+_HUB_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?#]*)(?:[?#].*)?", re.ASCII)
+_NO_MODELS = ("collections", "datasets", "docs", "models", "organizations", "papers", "spaces")
 _REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,254}", re.ASCII)
 _MODEL_HINT = "Give a hub id (org/name), a directory with a config.json, or the path of a config.json."
 
@@ -56,6 +59,8 @@ def _pipe(text: str) -> Path | None:
 
 def find_model(text: str) -> ModelReference:
     """Classify ``text`` and check the config it leads to. ``path`` is ``None`` for a hub id, and for a file not named ``config.json``."""
+    if (page := _HUB_PAGE.fullmatch(text)) is not None:
+        return _hub_reference(_id_of_page(text, page[1]))
     path = expanded(text) if text else Path()
     try:
         exists = bool(text) and path.exists()
@@ -69,6 +74,19 @@ def find_model(text: str) -> ModelReference:
         local = str(path.resolve().parent) if path.name == "config.json" else None
         return ModelReference(text=text, kind="file", path=local, revision=None)
     return _hub_reference(text)
+
+
+def _id_of_page(text: str, path: str) -> str:
+    """Read the address of a model's page, or of a file on it, as ``org/name`` or ``org/name@revision``."""
+    owner, name, view, *rest = [*(urllib.parse.unquote(part) for part in path.rstrip("/").split("/")), "", ""]
+    rest = [part for part in rest if part]
+    if not name or owner in _NO_MODELS:
+        raise BadRequest(f"{text} is no model's page", hint="Give https://huggingface.co/org/name, or org/name alone.")
+    if view not in ("tree", "blob", "resolve", "raw", "commit") or not rest:
+        return f"{owner}/{name}"
+    # refs/pr/3 is one revision; its slashes are written as they are where they need no escaping.
+    length = 3 if rest[0] == "refs" and len(rest) > 2 else 1  # noqa: PLR2004 - the parts of such a name
+    return f"{owner}/{name}@{'/'.join(rest[:length])}"
 
 
 def _hub_reference(text: str) -> ModelReference:

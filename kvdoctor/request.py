@@ -10,7 +10,8 @@ from kvdoctor.gpus import Gpu
 class ModelReference:
     """Where a model's config is.
 
-    ``path`` is the local directory that vLLM is given as the model, ``None`` for a hub id. ``text`` is what the user wrote.
+    ``path`` is the local directory that vLLM is given as the model, ``None`` for a hub id. ``text`` is what the user wrote, for the
+    address of a hub's page the id in it.
     """
 
     text: str
@@ -18,13 +19,21 @@ class ModelReference:
     path: str | None
     revision: str | None
 
+    @property
+    def name(self) -> str:
+        """What vLLM is given as the model."""
+        if self.path is not None:
+            return self.path
+        return self.text if self.revision is None else self.text.removesuffix(f"@{self.revision}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
     """One launch to assess.
 
     ``model`` is ``None`` when ``specs`` (the parsed specs file) stands in for it. ``vllm_args`` are vLLM's own
-    arguments without the model; ``environment`` holds the ``VLLM_*`` variables that the user gave for this launch
+    arguments without the model, which stood among them at ``model_position`` if a pasted command names it behind options;
+    ``environment`` holds the ``VLLM_*`` variables that the user gave for this launch
     (those of the checking shell are not used). ``kv_cache_memory_bytes`` is an exact budget per GPU.
     """
 
@@ -37,3 +46,4 @@ class LaunchRequest:
     kv_cache_memory_bytes: int | None
     trust_remote_code: bool
     offline: bool
+    model_position: int | None = None

@@ -19,6 +19,8 @@ Column = Literal["tokens", "concurrency", "waste", "block"]
 # What is varied beside vLLM's own arguments: kvdoctor's options of these names.
 OWN = ("vllm", "gpu", "kv-cache-memory")
 _HINT = "Write --vary NAME=VALUE,VALUE with the name of one of vLLM's arguments, or vllm, gpu or kv-cache-memory."
+# vLLM's short options of one dash: -tp, -dcp. Those of one letter are written with it.
+_SHORT = (2, 3)
 _OPENING, _CLOSING = "{[", "}]"
 
 
@@ -183,7 +185,7 @@ def _cells(models: Sequence[str | None], variations: Sequence[Variation]) -> Ite
 
 
 def _words(name: str, value: str) -> tuple[str, ...]:
-    flag = name if name.startswith("-") else f"--{name}"
+    flag = name if name.startswith("-") else f"-{name}" if len(name) in _SHORT else f"--{name}"
     if value == "default":
         return ()
     if value == "on":

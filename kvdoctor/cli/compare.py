@@ -45,6 +45,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
+    args_file: options.ArgsFile = None,
     max_token_loss: Annotated[
         float | None,
         typer.Option("--max-token-loss", metavar="PERCENT", min=0, help="Exit with 1 when more of the KV-cache tokens is lost."),
@@ -72,6 +73,8 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     """Show what changes between two launches: another vLLM, other arguments, another GPU, another model."""
     # Not at the top: `--help` must answer before these are read.
     from kvdoctor.cli.compare_sides import Common, Own  # noqa: PLC0415
+    from kvdoctor.cli.planning import notes_once  # noqa: PLC0415
+    from kvdoctor.cli.request import given_words, named_engine  # noqa: PLC0415
     from kvdoctor.compare.interface import Limits  # noqa: PLC0415
     from kvdoctor.report import render_comparison, render_many  # noqa: PLC0415
 
@@ -79,9 +82,11 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     limits = Limits(
         max_token_loss_percent=max_token_loss, max_hash_growth_percent=max_hash_growth, max_waste_growth_points=max_waste_growth
     )
+    note = notes_once(quiet=quiet)
+    words = given_words(context.obj, args_file)
     common = Common(
-        vllm_arguments=tuple(context.obj or ()),
-        vllm=vllm,
+        vllm_arguments=tuple(words),
+        vllm=named_engine(vllm, words, note=note),
         gpu=gpu,
         kv_cache_memory=kv_cache_memory,
         usage=usage.value,
@@ -91,6 +96,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         timeout=timeout,
         verbose=verbose,
         quiet=quiet,
+        note=note,
     )
     own = (
         Own(name="before", vllm=before_vllm, arguments=before_args, gpu=before_gpu),

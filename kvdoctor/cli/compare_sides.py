@@ -1,13 +1,13 @@
 """From the words of ``kvdoctor compare`` to the two sides: a saved report, or a launch to plan."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, NoReturn
 
 from kvdoctor.cli.console import progress
-from kvdoctor.cli.planning import EngineFinder, open_pool, say_note
+from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.cli.request import launch_request
 from kvdoctor.command_line import split_words
 from kvdoctor.diagnosis import Diagnosis, diagnose
@@ -36,6 +36,8 @@ class Common:
     timeout: float
     verbose: bool
     quiet: bool
+    note: Callable[[str], None]
+    launch_file_taken: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +121,8 @@ def make_request(model: str | None, side: Own, common: Common, owned: ExitStack)
             specs=common.specs,
             trust_remote_code=common.trust_remote_code,
             offline=common.offline,
-            note=lambda text: say_note(text, quiet=common.quiet),
+            note=common.note,
+            launch_file_taken=common.launch_file_taken,
         )
     )
 
@@ -177,4 +180,6 @@ def _raise_named(error: KvdoctorError, side: str) -> NoReturn:
 
 def with_folder(common: Common, *, gpu: str | None, args: Sequence[str], specs: Path | None) -> Common:
     """Put a folder's own way to launch under the options of the command line, which win."""
-    return replace(common, gpu=common.gpu or gpu, vllm_arguments=(*args, *common.vllm_arguments), specs=specs)
+    return replace(
+        common, gpu=common.gpu or gpu, vllm_arguments=(*args, *common.vllm_arguments), specs=specs, launch_file_taken=True
+    )

@@ -132,6 +132,7 @@ def _request(folder: ModelFolder, owned: ExitStack, *, own_gpu: bool, quiet: boo
             trust_remote_code=False,
             offline=True,
             note=lambda text: say_note(text, quiet=quiet),
+            launch_file_taken=True,
         )
     )
 

@@ -1,13 +1,12 @@
 """``kvdoctor inspect``: one launch, planned by vLLM and judged."""
 
-import functools
-
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import one_line, progress, say, say_log
+from kvdoctor.cli.console import progress, say_log
 from kvdoctor.cli.output import check_output, terminal, write_report
-from kvdoctor.cli.request import launch_request
+from kvdoctor.cli.planning import notes_once
+from kvdoctor.cli.request import given_words, launch_request, named_engine
 from kvdoctor.gpus import DEFAULT_GPU
 
 EPILOG = "What follows -- is vLLM's own: its arguments, or the whole `vllm serve MODEL ...` line, pasted."
@@ -21,6 +20,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
+    args_file: options.ArgsFile = None,
     report_format: options.ReportFormat = options.Format.TABLE,
     output: options.Output = None,
     select: options.Select = None,
@@ -40,13 +40,15 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     from kvdoctor.report import FORMATS  # noqa: PLC0415
     from kvdoctor.rules import choose_rules  # noqa: PLC0415
 
-    note = functools.partial(_note, quiet=quiet)
+    note = notes_once(quiet=quiet)
     check_output(output)
     chosen, ignored = options.rule_selectors(select), options.rule_selectors(ignore)
     choose_rules(select=chosen, ignore=ignored)
+    words = given_words(context.obj, args_file)
+    vllm = named_engine(vllm, words, note=note)
     with launch_request(
         model=model,
-        vllm_arguments=context.obj or (),
+        vllm_arguments=words,
         gpu=gpu,
         kv_cache_memory=kv_cache_memory,
         usage=usage.value,
@@ -57,7 +59,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     ) as request:
         with progress(quiet=quiet) as step:
             engine = find_engine(vllm, offline=offline, on_step=step, note=note)
-        network = request.model is not None and request.model.kind == "hub" and not offline
+        network = request.model is not None and request.model.kind == "hub" and not request.offline
         with Worker(engine, environment=request.environment, network=network) as worker:
             for text in (*engine.notes, *worker.notes):
                 note(text)
@@ -71,8 +73,3 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     width, color = terminal(output)
     write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
     return options.exit_code(diagnosis.verdict, [finding.severity for finding in diagnosis.findings], fail_on)
-
-
-def _note(text: str, *, quiet: bool) -> None:
-    if not quiet:
-        say(f"kvdoctor: note: {one_line(text)}")

@@ -7,7 +7,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -18,7 +18,6 @@ from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_BUG, EXIT_OK, BadRequest, Kvd
 
 app = typer.Typer(
     help="vLLM's own KV-cache plan for a model, before the launch and without a GPU.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -31,6 +30,17 @@ app.command("gpus")(gpus.run)
 app.command("rules")(rules.run)
 app.command("explain")(explain.run)
 app.command("version")(version.run)
+
+
+
+@app.callback()
+def _options(
+    _version: Annotated[
+        bool | None, typer.Option("--version", callback=version.show, is_eager=True, help="Show kvdoctor's version and exit.")
+    ] = None,
+) -> None:
+    """Options that stand before a command."""
+
 
 # typer's public name for click's usage errors is a subclass of theirs; the class itself lives in different places in different releases.
 _UsageError: Any = typer.BadParameter.__base__

@@ -20,6 +20,13 @@ class Format(StrEnum):
     MARKDOWN = "markdown"
 
 
+class ListFormat(StrEnum):
+    """What a list is written as."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
 class FailOn(StrEnum):
     """From which severity on a finding makes the exit code 1."""
 
@@ -58,6 +65,13 @@ UsageContext = Annotated[Usage, typer.Option("--usage", help="Plan for `vllm ser
 Specs = Annotated[
     Path | None, typer.Option("--specs", metavar="FILE", help="Layer specs as JSON, by vLLM's class and field names; no model is needed.")
 ]
+ArgsFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--args-file", metavar="FILE", help="vLLM's arguments or its whole command, as in a shell script; before those that follow --."
+    ),
+]
+ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="What to write.")]
 ReportFormat = Annotated[Format, typer.Option("--format", help="What to write.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE instead of stdout.")]
 Select = Annotated[list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these rules: ids or prefixes, with commas.")]

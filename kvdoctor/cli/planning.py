@@ -52,5 +52,17 @@ def say_note(text: str, *, quiet: bool) -> None:
         say(f"kvdoctor: note: {one_line(text)}")
 
 
+def notes_once(*, quiet: bool) -> Callable[[str], None]:
+    """Give what tells the user each note once, however many launches have it to say."""
+    told: set[str] = set()
+
+    def note(text: str) -> None:
+        if text not in told:
+            told.add(text)
+            say_note(text, quiet=quiet)
+
+    return note
+
+
 def _ignore(_job: int, _step: str) -> None:
     """Stand in for a listener."""

@@ -1,19 +1,25 @@
 """From the command line's words to a LaunchRequest, with everything checked that needs no vLLM."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from kvdoctor.cli import hub
 from kvdoctor.cli.console import hide
-from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command
+from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
 from kvdoctor.errors import BadRequest
-from kvdoctor.gpus import find_gpu
+from kvdoctor.gpus import Gpu, find_gpu
 from kvdoctor.json_file import read_json_object
+from kvdoctor.model_folder import LAUNCH_FILE, untaken_keys
 from kvdoctor.model_reference import resolved_model
 from kvdoctor.request import LaunchRequest
 from kvdoctor.sizes import parse_size
+from kvdoctor.text_file import read_text
+
+_ARGS_FILE = "vLLM's arguments as on a shell's command line"
 
 
 @contextmanager
@@ -29,16 +35,19 @@ def launch_request(
     offline: bool,
     note: Callable[[str], None],
     more_arguments: Sequence[str] = (),
+    launch_file_taken: bool = False,
 ) -> Iterator[LaunchRequest]:
     """Build the request. It is good inside the ``with`` only: a config file may be held in a temporary directory.
 
     ``note`` hears what was left out of account. ``more_arguments`` are vLLM's too, after the others: the last of two counts.
+    ``launch_file_taken`` says that what a ``launch.toml`` beside the model holds is in them.
     """
     hide((*vllm_arguments, *more_arguments), {})
     command = _extended(parse_vllm_command(vllm_arguments), more_arguments)
     hide(command.arguments, command.environment)
-    if command.ignored_variables:
-        note(f"not vLLM's, and left out of account: {', '.join(command.ignored_variables)}")
+    if command.left_out:
+        note(f"not vLLM's, and left out of account: {', '.join(command.left_out)}")
+    _note_exported(command, note)
     text = _one_model(model, command, specs)
     if kv_cache_memory is not None and has_flag(command.arguments, "--kv-cache-memory-bytes"):
         raise BadRequest(
@@ -49,11 +58,12 @@ def launch_request(
         specs=read_json_object(specs, what="a file of layer specs", unique_keys=True) if specs else None,
         vllm_args=command.arguments,
         environment=command.environment,
-        gpu=find_gpu(gpu),
+        gpu=_gpu(gpu, note),
         usage=usage,
         kv_cache_memory_bytes=None if kv_cache_memory is None else parse_size(kv_cache_memory, "--kv-cache-memory"),
         trust_remote_code=trust_remote_code or has_flag(command.arguments, "--trust-remote-code"),
         offline=offline,
+        model_position=command.model_position,
     )
     if text is None:
         yield request
@@ -61,7 +71,59 @@ def launch_request(
     with resolved_model(text) as reference:
         if reference.revision is not None and has_flag(command.arguments, "--revision"):
             raise BadRequest(f"the revision is given twice: {text} and vLLM's --revision", hint="Give one of them.")
+        if reference.kind == "hub" and not offline:
+            request = replace(request, offline=not hub.reachable(reference, note=note))
+        if not launch_file_taken and (keys := untaken_keys(text, gpu=request.gpu.name, args=command.arguments)):
+            note(f"not taken from the {LAUNCH_FILE} beside the model, which `compare --all` reads: {', '.join(keys)}")
         yield replace(request, model=reference)
+
+
+def given_words(after: Sequence[str] | None, args_file: Path | None) -> list[str]:
+    """Put the words of ``--args-file`` before those after ``--``, so that the last of two counts."""
+    words = list(after or ())
+    hide(words, {})
+    if args_file is None:
+        return words
+    text = read_text(args_file, what=_ARGS_FILE)
+    hint = "Write it as on a shell's command line: quotes, # comments and lines continued with \\ are read."
+    given = words_of_text(text, f"--args-file {args_file}", hint=hint)
+    hide(given, {})
+    if given and words and not words[0].startswith("-"):
+        raise BadRequest(
+            "a whole command stands after --, and --args-file gives more",
+            hint="Put the command into the file, and after -- only vLLM's own arguments.",
+        )
+    return [*given, *words]
+
+
+def named_engine(vllm: str | None, words: Sequence[str], *, note: Callable[[str], None]) -> str | None:
+    """Give the engine that ``--vllm`` names or, without it, the tag of the container image in a pasted command."""
+    command = parse_vllm_command(words)
+    hide(command.arguments, command.environment)
+    if command.image is None:
+        return vllm
+    if vllm is not None:
+        note(f"the image {command.image} is left out of account, for --vllm {vllm}")
+    elif command.release is None:
+        note(f"the image {command.image} names no vLLM release: the installed vLLM answers (--vllm names another)")
+    else:
+        note(f"vLLM {command.release} answers, as the image {command.image} says")
+        return command.release
+    return vllm
+
+
+def _gpu(text: str, note: Callable[[str], None]) -> Gpu:
+    found = find_gpu(text)
+    if found.name != text.strip().lower().replace("_", "-") and found.name != text.strip():
+        note(f"--gpu {text} is taken for {found.name}: {found.device_name}, {found.memory_bytes / 2**30:.2f} GiB")
+    return found
+
+
+def _note_exported(command: VllmCommand, note: Callable[[str], None]) -> None:
+    """Name the variables of this shell that a launch from it would get, and this one does not. Their values may be secrets."""
+    exported = sorted(name for name in os.environ if name.startswith("VLLM_") and name not in command.environment)
+    if exported:
+        note(f"not taken from this shell: {', '.join(exported)} (a launch's variables stand after --, in front of its arguments)")
 
 
 def _extended(command: VllmCommand, more_arguments: Sequence[str]) -> VllmCommand:
@@ -72,11 +134,11 @@ def _extended(command: VllmCommand, more_arguments: Sequence[str]) -> VllmComman
         raise BadRequest(
             f"a whole command is given where only arguments fit: vllm serve {more.model}", hint="Give vLLM's arguments, without the model."
         )
-    return VllmCommand(
-        model=command.model,
+    return replace(
+        command,
         arguments=command.arguments + more.arguments,
         environment=command.environment | more.environment,
-        ignored_variables=command.ignored_variables + more.ignored_variables,
+        left_out=command.left_out + more.left_out,
     )
 
 

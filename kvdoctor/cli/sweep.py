@@ -54,6 +54,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
+    args_file: options.ArgsFile = None,
     report_format: Annotated[SweepFormat, typer.Option("--format", help="What to write.")] = SweepFormat.TABLE,
     output: options.Output = None,
     trust_remote_code: options.TrustRemoteCode = False,
@@ -65,24 +66,19 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     """Plan every combination of the values that vary, a row each."""
     # Not at the top: `--help` must answer before these are read.
     from kvdoctor import __version__  # noqa: PLC0415
-    from kvdoctor.cli.planning import say_note  # noqa: PLC0415
-    from kvdoctor.cli.request import launch_request  # noqa: PLC0415
+    from kvdoctor.cli.planning import notes_once  # noqa: PLC0415
+    from kvdoctor.cli.request import given_words, launch_request, named_engine  # noqa: PLC0415
     from kvdoctor.cli.sweep_grid import plan_grid  # noqa: PLC0415
     from kvdoctor.report import render_sweep  # noqa: PLC0415
     from kvdoctor.secrets import hide_arguments, hide_setting  # noqa: PLC0415
     from kvdoctor.sweep import SCHEMA_VERSION, Sweep, make_grid, mark_best, parse_variations  # noqa: PLC0415
 
     check_output(output)
-    vllm_arguments = tuple(context.obj or ())
+    note = notes_once(quiet=quiet)  # every cell has the same to say
+    vllm_arguments = tuple(given_words(context.obj, args_file))
+    vllm = named_engine(vllm, vllm_arguments, note=note)
     variations = parse_variations(vary or ())
     cells = make_grid(models or [None], variations, vllm_arguments)
-    told: set[str] = set()
-
-    def note(text: str) -> None:  # every cell has the same to say
-        if text not in told:
-            told.add(text)
-            say_note(text, quiet=quiet)
-
     planned = plan_grid(
         cells,
         request_of=lambda cell: launch_request(

@@ -73,10 +73,11 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         offline=offline,
         note=note,
         more_arguments=context.obj or (),
+        launch_file_taken=True,  # it is the boot's launch that counts
     ) as request:
         with progress(quiet=quiet) as step:
             engine = find_engine(chosen.engine, offline=offline, on_step=step, note=note)
-        network = request.model is not None and request.model.kind == "hub" and not offline
+        network = request.model is not None and request.model.kind == "hub" and not request.offline
         with Worker(engine, environment=request.environment, network=network) as worker, progress(quiet=quiet) as step:
             for text in (*engine.notes, *worker.notes):
                 note(text)

@@ -3,6 +3,8 @@
 import importlib.metadata
 import platform
 
+import typer
+
 from kvdoctor import __version__
 from kvdoctor.cli.output import check_output, write_report
 
@@ -13,6 +15,14 @@ def run() -> None:
     lines = [f"kvdoctor {__version__}", f"python {platform.python_version()}"]
     lines += [f"{package} {installed(package) or 'not installed'}" for package in ("vllm", "torch", "transformers")]
     write_report("\n".join(lines) + "\n", None)
+
+
+def show(asked: bool | None) -> None:  # noqa: FBT001 - what typer calls an option's callback with
+    """Print kvdoctor's own version, for ``--version``."""
+    if asked:
+        check_output(None)
+        write_report(f"kvdoctor {__version__}\n", None)
+        raise typer.Exit
 
 
 def installed(package: str) -> str | None:

@@ -13,13 +13,14 @@ def read_arguments(request: LaunchRequest, model: str) -> argparse.Namespace:
     """Read the request as the parser of ``vllm serve`` (or that of ``LLM()``'s arguments, for ``--usage llm``) does.
 
     Raises:
-        BadRequest: with the parser's own complaint.
+        BadRequest: with the parser's own complaint, or because it finds another model than ``model``.
     """
     parser = _parser(request.usage)
     arguments = parser.parse_args(["--model", model, *request.vllm_args])
-    stray = getattr(arguments, "model_tag", None)
-    if stray is not None:
-        raise BadRequest(f"vLLM's arguments name a second model, {stray!r}", hint="Give the model once: before -- or after it.")
+    _refuse_second_model(model, arguments.model)
+    _refuse_second_model(None, getattr(arguments, "model_tag", None))
+    if request.model_position is not None and request.usage == "serve":
+        _check_late_model(parser, request)
     if request.model is not None and request.model.revision is not None:
         arguments.revision = request.model.revision
     if request.trust_remote_code:
@@ -33,6 +34,23 @@ def engine_arguments(arguments: argparse.Namespace, usage: str) -> Any:
 
     kind = AsyncEngineArgs if usage == "serve" else EngineArgs
     return kind.from_cli_args(arguments)
+
+
+def _refuse_second_model(given: str | None, found: str | None) -> None:
+    if found != given:
+        raise BadRequest(f"vLLM's arguments name a second model, {found!r}", hint="Give the model once: before -- or after it.")
+
+
+def _check_late_model(parser: argparse.ArgumentParser, request: LaunchRequest) -> None:
+    """Have vLLM's parser read the line as it was written, to see whether the word taken for the model is one to it."""
+    assert request.model is not None  # noqa: S101 - a position is a model's
+    word, at = request.model.text, request.model_position
+    read = parser.parse_args([*request.vllm_args[:at], word, *request.vllm_args[at:]])
+    if getattr(read, "model_tag", None) != word:
+        raise BadRequest(
+            f"to vLLM {word!r} is no model in the pasted command, but the value of the option before it",
+            hint="Put the model right after `vllm serve`.",
+        )
 
 
 # Values that are shown to rules: short ones whose name is not that of a secret and that are no address.

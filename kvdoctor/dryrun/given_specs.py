@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from kvdoctor.dryrun import budget, checks, compat, launch
+from kvdoctor.dryrun import budget, checks, compat, launch, spec_values
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.errors import BadRequest
@@ -44,7 +44,7 @@ def run(settled: Settled) -> None:
     if unknown:
         raise BadRequest(f"the specs file has unknown keys: {', '.join(unknown)}", hint=f"Its keys are {', '.join(sorted(_KEYS))}.")
     max_model_len = given.get("max_model_len", DEFAULT_MAX_MODEL_LEN)
-    if type(max_model_len) is not int or max_model_len < 1:
+    if type(max_model_len) is not int or not 1 <= max_model_len <= spec_values.LARGEST:
         raise BadRequest("max_model_len of the specs file is not a positive whole number", hint='Write for instance "max_model_len": 8192.')
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(_HOST_MODEL | {"max_position_embeddings": max_model_len}))
@@ -96,6 +96,9 @@ def _spec(layer: str, given: Any) -> Any:
     unknown = sorted(set(values) - set(known))
     if unknown:
         raise BadRequest(f"layer {layer}: {kind.__name__} has no {', '.join(unknown)}", hint=f"Its fields are {', '.join(known)}.")
+    for name, value in values.items():
+        if wrong := spec_values.fault(known[name].type, known[name].default, value):
+            raise BadRequest(f"layer {layer}: {name} of {kind.__name__} {wrong}", hint=f"Its fields are {', '.join(known)}.")
     try:
         spec = kind(**{name: _value(name, value) for name, value in values.items()})
         spec.page_size_bytes  # noqa: B018 - a page that vLLM cannot size is found here, with the layer's name
@@ -134,6 +137,8 @@ def _value(field: str, value: Any) -> Any:
         return dtype
     enums: dict[str, type[enum.Enum]] = {"mamba_type": MambaAttentionBackendEnum, "kv_quant_mode": kv_cache_interface.KVQuantMode}
     if field in enums and isinstance(value, str):
+        if value not in enums[field].__members__:
+            raise ValueError(f"{field} is {value!r}, not one of {', '.join(enums[field].__members__)}")
         return enums[field][value]
     if field == "tokens_per_state" and isinstance(value, str):
         return Fraction(value)

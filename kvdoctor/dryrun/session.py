@@ -33,7 +33,7 @@ def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[s
                 given_specs.run(settled)
             else:
                 assert request.model is not None  # noqa: S101 - a request has a model or specs
-                launch.run(settled, request.model.path or request.model.text)
+                launch.run(settled, request.model.name)
         except Refused as refused:
             refusal = refused.refusal
     settled.assumptions[:0] = _assumptions(settled)

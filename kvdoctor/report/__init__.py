@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from kvdoctor.sweep import Sweep
     from kvdoctor.verify import Verification
 
-__all__ = ["FORMATS", "Renderer", "render_comparison", "render_many", "render_sweep", "render_verification"]
+__all__ = ["FORMATS", "Renderer", "render_comparison", "render_list", "render_many", "render_sweep", "render_verification"]
 
 
 class Renderer(Protocol):
@@ -96,6 +96,11 @@ def render_verification(verification: "Verification", report_format: str, *, wid
     if report_format == "markdown":
         return of_verification.render_markdown(verification)
     return of_verification.render_table(verification, width=width, color=color)
+
+
+def render_list(name: str, items: "list[dict[str, object]]") -> str:
+    """Render what a command lists as JSON."""
+    return _plain_json({"schema_version": 1, name: items})
 
 
 def _plain_json(value: object) -> str:

@@ -46,7 +46,7 @@ def test_variables_in_front_belong_to_the_launch(env: str) -> None:
         model="org/name",
         arguments=("-tp", "2"),
         environment={"VLLM_KV_CACHE_LAYOUT": "HND", "VLLM_X": "a=b c"},
-        ignored_variables=("CUDA_VISIBLE_DEVICES",),
+        left_out=("CUDA_VISIBLE_DEVICES",),
     )
 
 

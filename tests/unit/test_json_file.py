@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.json_file import MAX_BYTES, read_json_object
+from kvdoctor.json_file import read_json_object
+from kvdoctor.text_file import MAX_BYTES
 
 
 def as_json(data: object) -> bytes:
