@@ -12,7 +12,7 @@ from kvdoctor.shell_text import split_commands, split_words
 
 __all__ = ["VllmCommand", "has_flag", "parse_vllm_command", "split_words"]
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(?!=)(.*)", re.DOTALL)
 _API_SERVER = "vllm.entrypoints.openai.api_server"
 _CLI_MODULES = ("vllm.entrypoints.cli.main", "vllm")
 # Programs that start the one named after them and change nothing that is planned; of the others a note is made.
@@ -68,12 +68,12 @@ def parse_vllm_command(words: Sequence[str]) -> VllmCommand:
     """
     front = _Front()
     rest = _split_quoted(list(words))
-    after_run = container_at(rest) if not rest[:1] or not rest[0].startswith("-") else None
+    run = None if rest and rest[0].startswith("-") else container_at(rest)
     serves = False
-    if after_run is not None:
-        _read_front(rest[: after_run - 2], front)
+    if run is not None:
+        _read_front(rest[: run[0]], front)
         front.lose()
-        container = read_container(rest[after_run:])
+        container = read_container(rest[run[1] :])
         front.image, front.release = container.image, container.release
         for name, value in container.environment.items():
             front.assign(name, value)

@@ -46,12 +46,12 @@ class Container:
         return found[1] if found else None
 
 
-def container_at(words: Sequence[str]) -> int | None:
-    """Find where the words after ``docker run`` begin; ``None`` when no container is started."""
+def container_at(words: Sequence[str]) -> tuple[int, int] | None:
+    """Find where ``docker run`` begins and where it ends; ``None`` when no container is started."""
     for at, word in enumerate(words):
         if PurePath(word).name in _RUNNERS:
             after = at + 2 if words[at + 1 : at + 2] == ["container"] else at + 1
-            return after + 1 if words[after : after + 1] == ["run"] else None
+            return (at, after + 1) if words[after : after + 1] == ["run"] else None
     return None
 
 

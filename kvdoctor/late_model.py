@@ -8,7 +8,9 @@ import re
 from collections.abc import Sequence
 
 # Options that take no value, by how vLLM names them.
-_BARE = re.compile(r"--(?:enable-|disable-|no-|trust-remote-code$|enforce-eager$|async-scheduling$|headless$|data-parallel-hybrid-lb$)|-O[0-9]$")
+_BARE = re.compile(
+    r"--(?:enable-|disable-|no-|trust-remote-code$|enforce-eager$|async-scheduling$|headless$|data-parallel-hybrid-lb$)|-O[0-9]$"
+)
 # Options whose value looks like a model and is none.
 _VALUED = frozenset(
     {"--tokenizer", "--served-model-name", "--chat-template", "--hf-config-path", "--generation-config", "--download-dir", "--revision"}

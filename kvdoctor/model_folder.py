@@ -69,9 +69,9 @@ def untaken_keys(model: str, *, gpu: str, args: Sequence[str]) -> tuple[str, ...
     Of one that cannot be read that is all.
     """
     try:
-        path = expanded(model)
-        path = (path if path.is_dir() else path.parent) / LAUNCH_FILE if path.exists() else None
-        if path is None or not path.exists():
+        given = expanded(model)
+        path = (given if given.is_dir() else given.parent) / LAUNCH_FILE
+        if not given.exists() or not path.exists():
             return ()
     except (OSError, ValueError):  # a name that the file system cannot hold
         return ()

@@ -18,7 +18,7 @@ def split_words(text: str, what: str) -> list[str]:
 
 
 def split_commands(text: str, what: str, *, hint: str) -> list[list[str]]:
-    """Split several lines into commands: at ``;``, ``&&``, ``&`` and ``|``. Line ends are spaces, comments and redirections are left out."""
+    """Split several lines into commands: at ``;``, ``&&``, ``&`` and ``|``. Line ends are spaces, comments and redirections left out."""
     plain = _without_comments(text.replace("\r\n", "\n"))
     lexer = shlex.shlex(plain, posix=True, punctuation_chars=";<>|&()")
     lexer.whitespace_split = True

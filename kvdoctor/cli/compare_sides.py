@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Literal, NoReturn
 
 from kvdoctor.cli.console import progress
+from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.cli.request import launch_request
 from kvdoctor.command_line import split_words
@@ -79,7 +80,9 @@ def find_sides(texts: Sequence[str], own: tuple[Own, Own], common: Common, owned
     # Engines last: a wrong request must not wait for a release to be fetched.
     engines = EngineFinder(offline=common.offline, quiet=common.quiet)
     before, after = (
-        Job(engine=engines.find(side.vllm or common.vllm), request=found) if isinstance(found, LaunchRequest) else found
+        Job(engine=engines.find(side.vllm or common.vllm), request=settle_network(found, note=common.note))
+        if isinstance(found, LaunchRequest)
+        else found
         for found, side in zip(sides, own, strict=True)
     )
     return before, after
@@ -180,6 +183,4 @@ def _raise_named(error: KvdoctorError, side: str) -> NoReturn:
 
 def with_folder(common: Common, *, gpu: str | None, args: Sequence[str], specs: Path | None) -> Common:
     """Put a folder's own way to launch under the options of the command line, which win."""
-    return replace(
-        common, gpu=common.gpu or gpu, vllm_arguments=(*args, *common.vllm_arguments), specs=specs, launch_file_taken=True
-    )
+    return replace(common, gpu=common.gpu or gpu, vllm_arguments=(*args, *common.vllm_arguments), specs=specs, launch_file_taken=True)

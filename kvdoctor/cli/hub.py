@@ -6,29 +6,35 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from kvdoctor.errors import Unassessed
 from kvdoctor.home import home_cache
-from kvdoctor.request import ModelReference
+from kvdoctor.request import LaunchRequest
 
 _HUB = "https://huggingface.co"
 _WAIT_SECONDS = 4.0
 
 
-def reachable(reference: ModelReference, *, note: Callable[[str], None]) -> bool:
-    """Tell whether the hub answers. Without it a model that its cache holds is planned from there.
+def settle_network(request: LaunchRequest, *, note: Callable[[str], None]) -> LaunchRequest:
+    """Give ``request`` as it can be planned: when the hub does not answer, from what its cache holds of the model.
+
+    Asked when the requests are known to be right, since it may take some seconds.
 
     Raises:
         Unassessed: the hub does not answer, and its cache knows nothing of the model.
 
     """
+    reference = request.model
+    if reference is None or reference.kind != "hub" or request.offline:
+        return request
     if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
-        return True  # the worker's environment follows it, and nothing is asked
+        return request  # the worker's environment follows it, and nothing is asked
     endpoint = os.environ.get("HF_ENDPOINT") or _HUB
     reason = _no_answer(endpoint)
     if reason is None:
-        return True
+        return request
     folder = "models--" + reference.name.replace("/", "--")
     if not _exists(_cache() / folder):
         raise Unassessed(
@@ -36,7 +42,7 @@ def reachable(reference: ModelReference, *, note: Callable[[str], None]) -> bool
             hint="Check the network, or give a directory that holds the model's config.",
         )
     note(f"{endpoint} cannot be reached ({reason}): {reference.name} is read from the hub's cache")
-    return False
+    return replace(request, offline=True)
 
 
 @functools.cache

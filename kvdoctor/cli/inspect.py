@@ -4,6 +4,7 @@ import typer
 
 from kvdoctor.cli import options
 from kvdoctor.cli.console import progress, say_log
+from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.planning import notes_once
 from kvdoctor.cli.request import given_words, launch_request, named_engine
@@ -56,7 +57,8 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         trust_remote_code=trust_remote_code,
         offline=offline,
         note=note,
-    ) as request:
+    ) as given:
+        request = settle_network(given, note=note)
         with progress(quiet=quiet) as step:
             engine = find_engine(vllm, offline=offline, on_step=step, note=note)
         network = request.model is not None and request.model.kind == "hub" and not request.offline

@@ -32,7 +32,6 @@ app.command("explain")(explain.run)
 app.command("version")(version.run)
 
 
-
 @app.callback()
 def _options(
     _version: Annotated[

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from kvdoctor.cli import hub
 from kvdoctor.cli.console import hide
 from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
 from kvdoctor.errors import BadRequest
@@ -71,8 +70,6 @@ def launch_request(
     with resolved_model(text) as reference:
         if reference.revision is not None and has_flag(command.arguments, "--revision"):
             raise BadRequest(f"the revision is given twice: {text} and vLLM's --revision", hint="Give one of them.")
-        if reference.kind == "hub" and not offline:
-            request = replace(request, offline=not hub.reachable(reference, note=note))
         if not launch_file_taken and (keys := untaken_keys(text, gpu=request.gpu.name, args=command.arguments)):
             note(f"not taken from the {LAUNCH_FILE} beside the model, which `compare --all` reads: {', '.join(keys)}")
         yield replace(request, model=reference)

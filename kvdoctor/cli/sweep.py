@@ -98,6 +98,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         timeout=timeout,
         verbose=verbose,
         quiet=quiet,
+        note=note,
     )
     if planned.stopped is not None and not planned.rows:
         raise planned.stopped

@@ -5,6 +5,7 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 
 from kvdoctor.cli.console import Stopped, progress_bar
+from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.diagnosis import diagnose
 from kvdoctor.engines.pool import Job
@@ -31,6 +32,7 @@ def plan_grid(
     timeout: float,
     verbose: bool,
     quiet: bool,
+    note: Callable[[str], None],
 ) -> Planned:
     """Plan every cell. A signal ends that, and what is planned by then is kept."""
     planned = Planned()
@@ -39,7 +41,8 @@ def plan_grid(
         requests = [owned.enter_context(request_of(cell)) for cell in cells]
         engines = EngineFinder(offline=offline, quiet=quiet)
         jobs = [
-            Job(engine=engines.find(cell.values.get("vllm", vllm)), request=request) for cell, request in zip(cells, requests, strict=True)
+            Job(engine=engines.find(cell.values.get("vllm", vllm)), request=settle_network(request, note=note))
+            for cell, request in zip(cells, requests, strict=True)
         ]
         try:
             with (

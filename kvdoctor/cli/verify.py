@@ -49,6 +49,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 ) -> int:
     """Compare a real start-up log of vLLM with the plan of the same launch, figure by figure."""
     # Not at the top: `--help` must answer before these are read.
+    from kvdoctor.cli.hub import settle_network  # noqa: PLC0415
     from kvdoctor.cli.request import launch_request  # noqa: PLC0415
     from kvdoctor.engines.find import find_engine  # noqa: PLC0415
     from kvdoctor.engines.worker import Worker  # noqa: PLC0415
@@ -74,7 +75,8 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         note=note,
         more_arguments=context.obj or (),
         launch_file_taken=True,  # it is the boot's launch that counts
-    ) as request:
+    ) as given:
+        request = settle_network(given, note=note)
         with progress(quiet=quiet) as step:
             engine = find_engine(chosen.engine, offline=offline, on_step=step, note=note)
         network = request.model is not None and request.model.kind == "hub" and not request.offline

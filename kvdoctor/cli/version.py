@@ -17,7 +17,7 @@ def run() -> None:
     write_report("\n".join(lines) + "\n", None)
 
 
-def show(asked: bool | None) -> None:  # noqa: FBT001 - what typer calls an option's callback with
+def show(asked: bool | None) -> None:
     """Print kvdoctor's own version, for ``--version``."""
     if asked:
         check_output(None)

@@ -14,20 +14,26 @@ def fault(annotation: Any, default: Any, value: Any) -> str | None:
     kinds = _kinds(annotation)
     if value is None:
         return None if "None" in kinds or default is None else f"is null, not {_named(kinds)}"
-    if isinstance(value, list):
-        items = [found["item"] for kind in kinds if (found := _TUPLE.fullmatch(kind))]
-        if not items:
-            return f"is a list, not {_named(kinds)}"
-        if not value:
-            return "is an empty list"
-        return next((wrong for item in value if (wrong := fault(items[0], ..., item)) is not None), None)
     if isinstance(value, bool):
-        return None if "bool" in kinds else f"is {'true' if value else 'false'}, not {_named(kinds)}"
-    if isinstance(value, (int, float)):
-        return _number_fault(kinds, default, value)
-    if isinstance(value, str):
-        return _text_fault(kinds, value)
-    return f"is an object, not {_named(kinds)}"
+        wrong = None if "bool" in kinds else f"is {'true' if value else 'false'}, not {_named(kinds)}"
+    elif isinstance(value, (int, float)):
+        wrong = _number_fault(kinds, default, value)
+    elif isinstance(value, str):
+        wrong = _text_fault(kinds, value)
+    elif isinstance(value, list):
+        wrong = _list_fault(kinds, value)
+    else:
+        wrong = f"is an object, not {_named(kinds)}"
+    return wrong
+
+
+def _list_fault(kinds: list[str], value: list[Any]) -> str | None:
+    items = [found["item"] for kind in kinds if (found := _TUPLE.fullmatch(kind))]
+    if not items:
+        return f"is a list, not {_named(kinds)}"
+    if not value:
+        return "is an empty list"
+    return next((wrong for item in value if (wrong := fault(items[0], ..., item)) is not None), None)
 
 
 def _number_fault(kinds: list[str], default: Any, value: float) -> str | None:

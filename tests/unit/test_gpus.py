@@ -51,6 +51,21 @@ def test_a_name_is_found_in_any_case_and_with_underscores() -> None:
     assert find_gpu(" RTX_5090 ").name == "rtx-5090"
 
 
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("h100", "h100-80g"),
+        ("H100_80GB", "h100-80g"),
+        ("NVIDIA H100 80GB HBM3", "h100-80g"),
+        ("rtx4090", "rtx-4090"),
+        ("NVIDIA GeForce RTX 4090", "rtx-4090"),
+        ("a100-80gb", "a100-80g"),
+    ],
+)
+def test_a_usual_name_is_an_alias(text: str, name: str) -> None:
+    assert find_gpu(text).name == name
+
+
 def test_any_other_gpu_is_described_by_capability_and_memory() -> None:
     gpu = find_gpu("9.0:64GiB")
     assert (gpu.compute_capability, gpu.memory_bytes, gpu.nvml_memory_bytes) == ((9, 0), 64 * GIB, 64 * GIB)

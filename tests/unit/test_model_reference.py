@@ -32,6 +32,29 @@ def test_a_hub_id(text: str, revision: str | None) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "model", "revision"),
+    [
+        ("https://huggingface.co/org/name", "org/name", None),
+        ("https://huggingface.co/org/name/", "org/name", None),
+        ("hf.co/org/name?library=vllm#use", "org/name", None),
+        ("https://huggingface.co/org/name/tree/main", "org/name@main", "main"),
+        ("https://huggingface.co/org/name/blob/v1.0/config.json", "org/name@v1.0", "v1.0"),
+        ("https://huggingface.co/org/name/tree/refs%2Fpr%2F3", "org/name@refs/pr/3", "refs/pr/3"),
+        ("https://huggingface.co/org/name/discussions/4", "org/name", None),
+    ],
+)
+def test_the_address_of_a_hubs_page_is_its_id(text: str, model: str, revision: str | None) -> None:
+    found = find_model(text)
+    assert found == ModelReference(text=model, kind="hub", path=None, revision=revision)
+    assert found.name == "org/name"
+
+
+@pytest.mark.parametrize("text", ["https://huggingface.co/org", "https://huggingface.co/datasets/org/name", "https://hf.co/"])
+def test_a_page_that_is_no_models_is_refused(text: str) -> None:
+    assert refusal(text)[0] == f"{text} is no model's page"
+
+
+@pytest.mark.parametrize(
     "text", ["", " ", "gpt2", "org/na me", "org/-name", "org/name-", "org/a--b", "org/a..b", "org/" + "x" * 97, "org/name@", "org/n@-x"]
 )
 def test_what_cannot_be_a_hub_id_is_refused(text: str) -> None:
