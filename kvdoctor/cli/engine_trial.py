@@ -20,7 +20,7 @@ from kvdoctor.errors import BadRequest, KvdoctorError, Unassessed
 from kvdoctor.gpus import DEFAULT_GPU
 from kvdoctor.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
 from kvdoctor.request import LaunchRequest
-from kvdoctor.trial import BUDGET_BYTES, SCHEMA_VERSION, Trial, conclude, try_sample
+from kvdoctor.trial import BUDGET_BYTES, SCHEMA_VERSION, Trial, conclude, read_outcome, try_sample
 
 # Those of the contract test: one for each way of keeping a cache, and each planned by every tested release.
 SAMPLES = (
@@ -40,8 +40,13 @@ _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "samples", _PACKAGE.parent / "sample_configs")
 
 
-def try_engine(text: str, *, samples: Path | None, offline: bool, timeout: float, verbose: bool, quiet: bool) -> Trial:
-    """Examine the engine that ``text`` names, and have it and the newest tested release plan the samples."""
+def try_engine(text: str | None, *, samples: Path | None, offline: bool, timeout: float, verbose: bool, quiet: bool) -> Trial:
+    """Examine the engine that ``text`` names, and have it and the newest tested release plan the samples.
+
+    Raises:
+        Unassessed: the tested release could not plan any either: that says nothing about the other.
+
+    """
     folders = _samples(samples)
     engines = EngineFinder(offline=offline, quiet=quiet)
     engine = engines.find(text)
@@ -65,6 +70,13 @@ def try_engine(text: str, *, samples: Path | None, offline: bool, timeout: float
     tried = tuple(
         try_sample(folder.name, got[folder.name, engine], None if baseline is None else got[folder.name, baseline]) for folder in folders
     )
+    if baseline is not None and all(sample.before == "not assessed" for sample in tried):
+        _, reason = read_outcome(got[folders[0].name, baseline])
+        what = f"nothing can be said of vLLM {engine.vllm_version or text}"
+        raise Unassessed(
+            f"{what}: vLLM {baseline.vllm_version} cannot plan the samples here either: {reason}",
+            hint="Free some memory, or give it longer with --timeout SECONDS; -v shows what the workers wrote.",
+        )
     return Trial(
         schema_version=SCHEMA_VERSION,
         kvdoctor_version=__version__,

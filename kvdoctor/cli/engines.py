@@ -13,7 +13,7 @@ from kvdoctor.cli import options
 from kvdoctor.cli.console import one_line, progress, say
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.version import installed
-from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED
+from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, Unassessed
 
 _HEADINGS = ("version", "size", "source", "standing", "last used")
 _MIB = 2**20
@@ -81,8 +81,12 @@ def add(versions: Versions, verbose: Details = False, quiet: options.Quiet = Fal
 @app.command("test")
 def try_out(  # noqa: PLR0917 - typer takes one parameter an option
     engine: Annotated[
-        str, typer.Argument(metavar="VERSION|DIR", help="A release of vLLM, fetched if need be, or a directory with its source.")
-    ],
+        str | None,
+        typer.Argument(
+            metavar="[VERSION|DIR]",
+            help="A release, fetched if need be, or a directory with vLLM's source; the installed vLLM if not given.",
+        ),
+    ] = None,
     samples: Annotated[
         Path | None, typer.Option("--samples", metavar="DIR", help="Plan these models, a folder each, instead of kvdoctor's ten.")
     ] = None,
@@ -104,7 +108,11 @@ def try_out(  # noqa: PLR0917 - typer takes one parameter an option
     check_output(output)
     trial = try_engine(engine, samples=samples, offline=offline, timeout=timeout, verbose=verbose, quiet=quiet)
     if samples is None and not trial.source.startswith("checkout "):
-        keep_trial(trial)  # a checkout changes, and other samples say something else
+        # Not of a checkout, which changes, nor of other samples, which say something else.
+        try:
+            keep_trial(trial)
+        except Unassessed as error:
+            _note(error.message, quiet=quiet)
     width, color = terminal(output)
     write_report(render_trial(trial, report_format.value, width=width, color=color), output)
     return {"usable": EXIT_OK, "partly usable": EXIT_FINDING, "not usable": EXIT_UNASSESSED}[trial.conclusion]

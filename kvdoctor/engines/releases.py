@@ -48,7 +48,8 @@ def notes(version: str) -> tuple[str, ...]:
         case "partly":
             return (f"vLLM {version} is older than the releases kvdoctor supports ({window}): some models cannot be assessed with it",)
         case _:
-            return (f"vLLM {version} is outside the releases kvdoctor was tested with ({window})",)
+            outside = f"vLLM {version} is outside the releases kvdoctor was tested with ({window})"
+            return (f"{outside}; kvdoctor engines test tells how far it can be used",)
 
 
 def needs(version: str) -> str | None:

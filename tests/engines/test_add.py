@@ -16,7 +16,10 @@ def test_a_release_is_fetched_and_unpacked_without_compiled_code(kvdoctor: Run, 
     assert result.stdout.splitlines() == [f"vLLM 9.9.9: added, 0 MiB in {engines}/vllm-9.9.9"]
     assert result.stderr.splitlines() == [
         f"kvdoctor: note: fetching vLLM 9.9.9 into {engines}",
-        "kvdoctor: note: vLLM 9.9.9 is outside the releases kvdoctor was tested with (0.27.1 to 0.34.0)",
+        (
+            "kvdoctor: note: vLLM 9.9.9 is outside the releases kvdoctor was tested with (0.27.1 to 0.34.0); "
+            "kvdoctor engines test tells how far it can be used"
+        ),
     ]
     unpacked = engines / "vllm-9.9.9" / "wheel"
     files = {str(path.relative_to(unpacked)): path.stat().st_size for path in unpacked.rglob("*") if path.is_file()}

@@ -45,7 +45,7 @@ def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     return seen
 
 
-def tried(text: str = NEW, *, samples: Path | None = None) -> Trial:
+def tried(text: str | None = NEW, *, samples: Path | None = None) -> Trial:
     return try_engine(text, samples=samples, offline=True, timeout=60, verbose=False, quiet=True)
 
 
@@ -96,6 +96,19 @@ def test_a_wheel_brings_the_samples_that_are_planned() -> None:
     assert shipped == {f"sample_configs/{name}": f"kvdoctor/samples/{name}" for name in SAMPLES}
 
 
+def test_what_the_tested_release_cannot_plan_here_either_says_nothing(jobs: list[Job], monkeypatch: pytest.MonkeyPatch) -> None:
+    late = Unassessed("planning took more than 1 seconds", hint="h")
+    monkeypatch.setattr(engine_trial, "_plan", lambda given, **_options: dict.fromkeys(range(len(given)), late))
+    with pytest.raises(Unassessed) as caught:
+        tried()
+    tested = releases.TESTED[-1]
+    assert caught.value.message == (
+        f"nothing can be said of vLLM {NEW}: vLLM {tested} cannot plan the samples here either: planning took more than 1 seconds"
+    )
+    assert read_trial(NEW) is None
+    assert not jobs
+
+
 def test_samples_of_the_users_own_are_launched_as_they_say(jobs: list[Job], tmp_path: Path) -> None:
     (tmp_path / "mine/model").mkdir(parents=True)
     (tmp_path / "mine/model/config.json").write_text('{"model_type": "llama"}')
@@ -134,6 +147,15 @@ def test_a_usable_release_ends_in_0_and_is_listed_so(jobs: list[Job], capsys: py
     kept = read_trial(NEW)
     assert kept is not None
     assert kept.conclusion == "usable"
+
+
+def test_a_result_that_cannot_be_kept_is_shown_all_the_same(jobs: list[Job], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cache").write_text("a file")
+    assert run(["engines", "test", NEW]) == 0
+    told = capsys.readouterr()
+    assert told.out.startswith("vLLM 9.9.9 (release 9.9.9, fetched), against")
+    assert "the result cannot be kept in" in told.err
+    assert jobs
 
 
 @pytest.mark.parametrize(("planned", "code"), [(3, 1), (0, 3)])
