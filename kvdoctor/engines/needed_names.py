@@ -11,7 +11,7 @@ from dataclasses import dataclass
 class NeededName:
     """A name, in any one of ``places`` (``module:name`` or ``module:Class.member``, the newest first), and what it is for.
 
-    ``positional`` is how many arguments the dry launch passes by position, ``None`` where it never calls the name. ``keywords`` are
+    ``positional`` is how many arguments the dry launch passes by position (``self`` is none), ``None`` where it never calls the name. ``keywords`` are
     passed by name; ``offered`` are passed where they are taken. ``since`` and ``until`` (exclusive) say which releases are asked.
     """
 
@@ -217,7 +217,7 @@ _MODEL = (
     NeededName(
         places=("vllm.model_executor.layers.quantization.base_config:QuantizeMethodBase.process_weights_after_loading",),
         use="weights that are quantised while loading",
-        positional=2,
+        positional=1,
     ),
     NeededName(
         places=("vllm.model_executor.layers.quantization.base_config:QuantizeMethodBase.uses_meta_device",),
