@@ -6,7 +6,7 @@ are answered here, so that a release's new executor or engine methods need no li
 
 from typing import Any
 
-from kvdoctor.dryrun import compat
+from kvdoctor.dryrun import compat, host_blocks
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.dryrun.stand_in import StandIn, Untaught, call
@@ -58,6 +58,10 @@ class Worker(StandIn):
         """
         extensible = getattr(self.stage.config.cache_config, "enable_extensible_kv_cache", False)
         return compat.compilation_times(self._num_blocks if extensible else None)
+
+    def get_simple_cpu_offload_num_cpu_blocks(self) -> int:
+        """What fits into the host memory that ``SimpleCPUOffloadConnector`` was given (0.33 and later)."""
+        return host_blocks.simple_cpu_blocks(self.stage.config, self.worker_config)
 
     def extensible_kv_cache_unsupported_reason(self) -> None:
         """The assumed driver maps virtual memory, as every driver that 0.34 supports does."""

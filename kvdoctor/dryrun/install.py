@@ -55,12 +55,13 @@ def prepare_for_device() -> None:
     import vllm._custom_ops
     import vllm.v1.worker.gpu.attn_utils  # noqa: F401
 
-    from kvdoctor.dryrun import extensions, model, processor
+    from kvdoctor.dryrun import extensions, kernels, model, processor
 
     if not _State.loaded:
         extensions.install_operators()
     model.install()
     processor.install()
+    kernels.install()
     _inspect_in_process()
     _leave_deep_gemm_alone()
     _leave_expert_maps_unread()

@@ -263,6 +263,29 @@ _PLANNING = (
         "the worker's answers while the engine plans",
         since=(0, 29),
     ),
+    NeededName(
+        places=("vllm.v1.worker.gpu_worker:Worker.get_simple_cpu_offload_num_cpu_blocks",),
+        use="the host memory of SimpleCPUOffloadConnector",
+        since=(0, 33),
+    ),
+    NeededName(
+        places=("vllm.distributed.kv_transfer.kv_connector.v1.simple_cpu_offload_connector:SimpleCPUOffloadConnector",),
+        use="the host memory of SimpleCPUOffloadConnector",
+        positional=3,
+        since=(0, 33),
+    ),
+    NeededName(
+        places=("vllm.v1.simple_kv_offload.manager:SimpleCPUOffloadScheduler._derive_cpu_config",),
+        use="the host memory of SimpleCPUOffloadConnector",
+        positional=3,
+        since=(0, 33),
+    ),
+    NeededName(
+        places=("vllm.distributed.kv_transfer.kv_connector.v1.base:KVConnectorRole",),
+        use="the host memory of SimpleCPUOffloadConnector",
+        since=(0, 33),
+    ),
+    NeededName(places=("vllm.config:KVTransferConfig",), use="the host memory of SimpleCPUOffloadConnector", since=(0, 33)),
     *_attributes(
         "vllm.v1.worker.gpu_worker:Worker",
         "extensible_kv_cache_unsupported_reason disable_extensible_kv_cache extend_kv_cache",

@@ -90,6 +90,15 @@ def test_hidden_states_that_no_page_of_the_model_holds_are_vllms_refusal(worker:
     assert [(group.kind, len(group.layers)) for group in plan.groups] == [("sliding_window", 12), ("full_attention", 12)]
 
 
+def test_a_spec_that_refines_a_known_one_has_its_kind(worker: Worker) -> None:
+    """Quantised this way the layers have a spec class of their own in some releases (``TQFullAttentionSpec``)."""
+    args = ("--max-model-len", "8192", "--kv-cache-dtype", "turboquant_k8v4")
+    plan = worker.plan(launch_request("llama-3.1-8b", args, kv_cache_memory=60 * GIB), timeout_seconds=300)
+    assert plan.refusal is None
+    assert {layer.kind for layer in plan.layers} == {group.kind for group in plan.groups} == {"full_attention"}
+    assert {layer.backend for layer in plan.layers} >= {"TURBOQUANT"}
+
+
 def _assert_whole(plan: Plan) -> None:
     """Every layer is in one group, and every figure of an accepted launch is settled."""
     grouped = [layer.name for group in plan.groups for layer in group.layers]
