@@ -60,7 +60,7 @@ def find_model_folders(directory: Path, *, option: str = "--all") -> tuple[Model
 
 def asks_for_code(args: Sequence[str]) -> bool:
     """Tell whether ``args`` may let code run that is not vLLM's: a model's own, or a module or file that they name to be imported."""
-    return any(_may_import(word, after) for word, after in zip(args, [*args[1:], ""], strict=True))
+    return any(_may_import(word, after) for word, after in zip(args, [*args[1:], ""], strict=False))
 
 
 def untaken_keys(model: str, *, gpu: str, args: Sequence[str]) -> tuple[str, ...]:

@@ -128,3 +128,7 @@ def test_arguments_that_may_let_a_models_code_run_are_known(word: str) -> None:
 )
 def test_other_arguments_let_no_code_run(word: str) -> None:
     assert not asks_for_code((word,))
+
+
+def test_no_arguments_let_no_code_run() -> None:
+    assert not asks_for_code(())
