@@ -156,7 +156,8 @@ def raise_if_ours(error: Exception, *, step: str, model: str) -> None:
     gone = _gone_from_vllm(error)
     if gone is not None:
         raise Unassessed(f"kvdoctor does not know this of vLLM {vllm_version()} (at '{step}'): {gone}", hint=_GAP_HINT) from error
-    missing = next((e for e in chain(error) if isinstance(e, ImportError) or _has_words(e, _MISSING_PACKAGE_WORDS)), None)
+    missing: BaseException | None = next((e for e in chain(error) if isinstance(e, ImportError)), None)
+    missing = missing or next((e for e in chain(error) if _has_words(e, _MISSING_PACKAGE_WORDS)), None)
     if missing is not None:
         raise Unassessed(
             f"{model} needs a package that is not installed here (at '{step}'): {_in_one_line(words_of(missing))}",

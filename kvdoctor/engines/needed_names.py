@@ -12,7 +12,8 @@ class NeededName:
     """A name, in any one of ``places`` (``module:name`` or ``module:Class.member``, the newest first), and what it is for.
 
     ``positional`` is how many arguments the dry launch passes by position (``self`` is none), ``None`` where it never calls the name.
-    ``keywords`` are passed by name; ``offered`` are passed where they are taken. ``since`` and ``until`` (exclusive) say which releases are asked.
+    ``keywords`` are passed by name; ``offered`` are passed where they are taken. ``since`` and ``until`` (exclusive) say which releases
+    are asked.
     """
 
     places: tuple[str, ...]
