@@ -4,6 +4,7 @@ import dataclasses
 import enum
 import json
 import tempfile
+import typing
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def _spec_classes() -> dict[str, Any]:
 
 def _value(field: str, value: Any) -> Any:
     """JSON's value as vLLM's field wants it: dtypes and enums by name, tuples for lists, fractions as text."""
+    from vllm.config import cache
     from vllm.v1 import kv_cache_interface
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
@@ -133,13 +135,16 @@ def _value(field: str, value: Any) -> Any:
     if field in {"dtype", "dtypes"}:
         dtype = getattr(torch, str(value).removeprefix("torch."), None)
         if not isinstance(dtype, torch.dtype):
-            raise ValueError(f"{value!r} is no dtype of torch")
+            raise ValueError(f"{field} is {value!r}, which is no dtype of torch")
         return dtype
     enums: dict[str, type[enum.Enum]] = {"mamba_type": MambaAttentionBackendEnum, "kv_quant_mode": kv_cache_interface.KVQuantMode}
     if field in enums and isinstance(value, str):
         if value not in enums[field].__members__:
             raise ValueError(f"{field} is {value!r}, not one of {', '.join(enums[field].__members__)}")
         return enums[field][value]
+    modes = typing.get_args(getattr(cache, "MambaCacheMode", None))
+    if field == "mamba_cache_mode" and modes and value not in modes:  # vLLM would take it for none of them, and refuse for another reason
+        raise ValueError(f"{field} is {value!r}, not one of {', '.join(modes)}")
     if field == "tokens_per_state" and isinstance(value, str):
         return Fraction(value)
     return value

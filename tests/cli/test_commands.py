@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 
@@ -47,3 +48,22 @@ def test_version_names_kvdoctor_and_what_is_beside_it(kvdoctor: Run) -> None:
     lines = kvdoctor("version").stdout.splitlines()
     assert lines[0] == f"kvdoctor {__version__}"
     assert [line.split()[0] for line in lines] == ["kvdoctor", "python", "vllm", "torch", "transformers"]
+
+
+def test_lists_come_as_json_too(kvdoctor: Run) -> None:
+    gpus = {gpu["name"]: gpu for gpu in json.loads(kvdoctor("gpus", "--format", "json").stdout)["gpus"]}
+    assert (gpus["h200"]["compute_capability"], gpus["h200"]["memory_bytes"]) == ("9.0", 150_109_945_856)
+    rules = json.loads(kvdoctor("rules", "--format", "json").stdout)["rules"]
+    assert (rules[0]["id"], rules[0]["severity"], rules[0]["name"]) == ("KV101", "error", "block-not-divisible-by-hash")
+    assert rules[0]["documentation"].startswith(rules[0]["summary"])
+
+
+def test_the_version_is_an_option_too(kvdoctor: Run) -> None:
+    result = kvdoctor("--version")
+    assert (result.returncode, result.stdout, result.stderr) == (0, f"kvdoctor {__version__}\n", "")
+
+
+def test_the_shell_completes_commands(kvdoctor: Run, environment: dict[str, str]) -> None:
+    assert "_KVDOCTOR_COMPLETE=complete_bash" in kvdoctor("--show-completion", "bash").stdout
+    environment |= {"_KVDOCTOR_COMPLETE": "complete_bash", "COMP_WORDS": "kvdoctor insp", "COMP_CWORD": "1"}
+    assert kvdoctor().stdout.split() == ["inspect"]

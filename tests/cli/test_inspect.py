@@ -211,3 +211,57 @@ def test_a_bug_says_so_with_the_versions_to_paste(kvdoctor: Run, fake_engine: Fa
     assert (result.returncode, result.stdout) == (70, "")
     assert "not its protocol: garbage" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_an_args_file_stands_before_what_follows_the_dashes(kvdoctor: Run, fake_engine: FakeEngine, config: Path, tmp_path: Path) -> None:
+    (tmp_path / "args.txt").write_text('# as deployed\n--max-model-len 8k \\\n  --hf-overrides \'{"a": "b # c"}\'  # quoted\n')
+    engine = fake_engine(answers("llama", before=SHOW_REQUEST.replace('os.environ["VLLM_SHOW"]', "'[\"vllm_args\"]'")))
+    result = kvdoctor("inspect", str(config), "--vllm", engine, "--args-file", "args.txt", "--", "--seed", "1")
+    shown = json.loads(result.stderr.splitlines()[0].removeprefix("kvdoctor: "))
+    assert shown == {"vllm_args": ["--max-model-len", "8k", "--hf-overrides", '{"a": "b # c"}', "--seed", "1"]}
+
+
+def test_what_is_not_taken_is_named_once_and_no_value_is_shown(
+    kvdoctor: Run, fake_engine: FakeEngine, config: Path, environment: dict[str, str]
+) -> None:
+    environment |= {"VLLM_API_KEY": "hidden", "VLLM_PP_LAYER_PARTITION": "1,2", "VLLM_X": "3"}
+    (config.parent / "launch.toml").write_text('gpu = "h200"\nargs = ["-tp", "8"]')
+    engine = fake_engine(answers("llama"))
+    stderr = kvdoctor("inspect", "--vllm", engine, "--gpu", "h100", "--", "VLLM_X=4", "vllm", "serve", str(config)).stderr
+    assert stderr.splitlines() == [
+        (
+            "kvdoctor: note: not taken from this shell: VLLM_API_KEY, VLLM_PP_LAYER_PARTITION "
+            "(a launch's variables stand after --, in front of its arguments)"
+        ),
+        "kvdoctor: note: --gpu h100 is taken for h100-80g: NVIDIA H100 80GB HBM3, 79.19 GiB",
+        "kvdoctor: note: not taken from the launch.toml beside the model, which `compare --all` reads: gpu, args",
+    ]
+
+
+def test_a_containers_image_names_the_engine_unless_another_is_given(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
+    pasted = ("--", "docker", "run", "--gpus", "all", "vllm/vllm-openai:v0.11.0", str(config))
+    named = kvdoctor("inspect", "--offline", *pasted)
+    assert named.returncode == 3
+    assert named.stderr.splitlines()[0] == "kvdoctor: note: vLLM 0.11.0 answers, as the image vllm/vllm-openai:v0.11.0 says"
+    assert "vLLM 0.11.0 is not in the engine cache, and --offline was given" in named.stderr
+    given = kvdoctor("inspect", "--vllm", fake_engine(answers("llama")), *pasted)
+    assert given.returncode == 0
+    assert given.stderr.startswith("kvdoctor: note: the image vllm/vllm-openai:v0.11.0 is left out of account, for --vllm python:")
+
+
+def test_a_hub_that_cannot_be_reached_is_given_up_at_once(
+    kvdoctor: Run, fake_engine: FakeEngine, environment: dict[str, str], tmp_path: Path
+) -> None:
+    environment |= {"HF_ENDPOINT": "http://127.0.0.1:9", "HF_HOME": str(tmp_path / "hub")}
+    engine = fake_engine(answers("llama"))
+    began = time.monotonic()
+    result = kvdoctor("inspect", "org/name", "--vllm", engine)
+    assert time.monotonic() - began < 5
+    assert result.returncode == 3
+    assert result.stderr.splitlines()[0] == (
+        "kvdoctor: http://127.0.0.1:9 cannot be reached (Connection refused), and org/name is not in the hub's cache"
+    )
+    (tmp_path / "hub/hub/models--org--name").mkdir(parents=True)
+    cached = kvdoctor("inspect", "org/name", "--vllm", engine)
+    assert cached.returncode == 0
+    assert cached.stderr.endswith("org/name is read from the hub's cache\n")

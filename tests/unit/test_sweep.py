@@ -115,6 +115,8 @@ def test_every_model_meets_every_value_and_the_last_moves_fastest() -> None:
         ("max-num-seqs", "default", ()),
         ("x", "-1", ("--x=-1",)),
         ("-tp", "2", ("-tp", "2")),
+        ("tp", "2", ("-tp", "2")),
+        ("dcp", "4", ("-dcp", "4")),
         ("gpu", "b200", ()),
         ("vllm", "0.32.0", ()),
         ("kv-cache-memory", "40GiB", ()),
