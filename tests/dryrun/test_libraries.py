@@ -88,7 +88,7 @@ def test_w11_capability_queries_are_answered_as_by_the_real_library(libraries: s
 
 def test_an_operator_of_an_empty_library_says_what_it_would_take_to_call_it(tmp_path: Path) -> None:
     code = """
-        from kvdoctor.dryrun import device, install
+        from kvdoctor.dryrun import install, stand_in
         install.prepare()
         from kvdoctor.dryrun import extensions
         extensions.install_operators()
