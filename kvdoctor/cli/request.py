@@ -116,9 +116,14 @@ def _gpu(text: str, note: Callable[[str], None]) -> Gpu:
     return found
 
 
+# Where vLLM keeps its files, and how it logs: no plan depends on them.
+_PLACES = frozenset({"VLLM_CACHE_ROOT", "VLLM_CONFIG_ROOT", "VLLM_ASSETS_CACHE", "VLLM_LOGGING_LEVEL", "VLLM_NO_USAGE_STATS"})
+
+
 def _note_exported(command: VllmCommand, note: Callable[[str], None]) -> None:
     """Name the variables of this shell that a launch from it would get, and this one does not. Their values may be secrets."""
-    exported = sorted(name for name in os.environ if name.startswith("VLLM_") and name not in command.environment)
+    known = {*command.environment, *_PLACES}
+    exported = sorted(name for name in os.environ if name.startswith("VLLM_") and name not in known)
     if exported:
         note(f"not taken from this shell: {', '.join(exported)} (a launch's variables stand after --, in front of its arguments)")
 
