@@ -126,7 +126,7 @@ def _spec_classes() -> dict[str, Any]:
 
 def _value(field: str, value: Any) -> Any:
     """JSON's value as vLLM's field wants it: dtypes and enums by name, tuples for lists, fractions as text."""
-    from vllm.config import cache
+    from vllm.config.cache import MambaCacheMode
     from vllm.v1 import kv_cache_interface
     from vllm.v1.attention.backends.registry import MambaAttentionBackendEnum
 
@@ -142,7 +142,7 @@ def _value(field: str, value: Any) -> Any:
         if value not in enums[field].__members__:
             raise ValueError(f"{field} is {value!r}, not one of {', '.join(enums[field].__members__)}")
         return enums[field][value]
-    modes = typing.get_args(getattr(cache, "MambaCacheMode", None))
+    modes = typing.get_args(MambaCacheMode)
     if field == "mamba_cache_mode" and modes and value not in modes:  # vLLM would take it for none of them, and refuse for another reason
         raise ValueError(f"{field} is {value!r}, not one of {', '.join(modes)}")
     if field == "tokens_per_state" and isinstance(value, str):

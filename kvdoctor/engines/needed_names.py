@@ -341,6 +341,7 @@ _PLANNING = (
     *_attributes("vllm.v1.kv_cache_interface:KVCacheSpec", "block_size page_size_bytes max_memory_usage_bytes", "the plan's figures"),
     *_attributes("vllm.v1.kv_cache_interface:KVCacheGroupSpec", "layer_names kv_cache_spec", "the plan's groups"),
     NeededName(places=("vllm.v1.kv_cache_interface:KVQuantMode",), use="layer specs given directly"),
+    NeededName(places=("vllm.config.cache:MambaCacheMode",), use="layer specs given directly"),
     NeededName(places=("vllm.v1.attention.backends.registry:MambaAttentionBackendEnum",), use="layer specs given directly"),
 )
 
