@@ -3,7 +3,7 @@
 import functools
 import stat
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -107,13 +107,13 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     return _exit_code(verification)
 
 
+@dataclass(frozen=True, kw_only=True)
 class _Chosen:
     """What the log leaves to be given, settled."""
 
-    def __init__(self, *, model: str, gpu: str, engine: str | None) -> None:
-        self.model = model
-        self.gpu = gpu
-        self.engine = engine
+    model: str
+    gpu: str
+    engine: str | None
 
 
 def _read(name: str) -> "BootLog":

@@ -10,6 +10,7 @@ import re
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 from kvdoctor.dryrun.stand_in import StandInAsked, vllm_version
@@ -92,13 +93,19 @@ def _parts(error: BaseException) -> list[dict[str, Any]]:
     return [part for part in error.errors() if isinstance(part, dict)]
 
 
+def innermost(error: BaseException) -> TracebackType | None:
+    """Where the exception was raised; ``None`` where it never was."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace
+
+
 def is_accident(error: BaseException) -> bool:
     """Whether nobody meant the exception: it was not raised by a check of vLLM's or of those that read its configuration."""
-    if _parts(error) or error.__traceback__ is None:
+    trace = innermost(error)
+    if _parts(error) or trace is None:
         return False
-    trace = error.__traceback__
-    while trace.tb_next is not None:
-        trace = trace.tb_next
     code = trace.tb_frame.f_code
     if code.co_code[trace.tb_lasti] != _RAISE:
         return True  # raised by the interpreter or by compiled code

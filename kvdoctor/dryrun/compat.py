@@ -19,14 +19,34 @@ def accepted(function: Any, **options: Any) -> dict[str, Any]:
 
 def serve_parser(parser: Any) -> Any:
     """Give ``parser`` the arguments of ``vllm serve``."""
-    # 0.30 and later; 0.29; 0.28 and older
-    for module in ("vllm.entrypoints.common.cli_args", "vllm.entrypoints.launchers.cli_args", "vllm.entrypoints.openai.cli_args"):
+    make = serve_function("make_arg_parser")
+    if make is None:
+        raise Untaught("where the parser of `vllm serve` is")
+    return make(parser)
+
+
+# Where vLLM keeps what it does with the server's arguments: since 0.30; 0.29 (two modules); 0.28 and older (two modules).
+_SERVE_MODULES = (
+    "vllm.entrypoints.common.cli_args",
+    "vllm.entrypoints.launchers.cli_args",
+    "vllm.entrypoints.launchers.launcher",
+    "vllm.entrypoints.openai.cli_args",
+    "vllm.entrypoints.openai.api_server",
+)
+
+
+def serve_function(name: str) -> Any:
+    """The function of ``vllm serve`` called ``name``, in whichever module this release has it; ``None`` where it has moved elsewhere."""
+    for module in _SERVE_MODULES:
         try:
-            return importlib.import_module(module).make_arg_parser(parser)
+            found = getattr(importlib.import_module(module), name, None)
         except ModuleNotFoundError as error:
             if error.name is None or not module.startswith(error.name):
                 raise
-    raise Untaught("where the parser of `vllm serve` is")
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def planning_module() -> Any:
@@ -84,7 +104,7 @@ def uses_v2_runner(config: Any) -> bool:
 
 
 def make_speculator(config: Any, device: Any) -> Any:
-    """The speculator of the model runner that vLLM would use; of its methods only ``load_model`` is called.
+    """The speculator of the model runner that vLLM would use: its model is loaded, and a V1 drafter checks the plan.
 
     The V1 runner (the default for hybrid and MoE models up to 0.28) chooses its drafter in ``gpu_model_runner.py``; the V2 runner has
     ``init_speculator``, with a third argument that only n-gram drafting reads since 0.32.
@@ -140,7 +160,7 @@ def bind_buffers(config: Any, worker_config: Any, groups: Any, kernel_block_size
 
 
 def compilation_times(num_kv_blocks: int | None) -> Any:
-    """What a worker reports after its warm-up: a named tuple since 0.21, with the measured blocks of an extensible KV cache since 0.34."""
+    """What a worker reports after its warm-up: with the measured blocks of an extensible KV cache since 0.34."""
     from vllm.v1.worker import worker_base
 
     times = worker_base.CompilationTimes

@@ -3,7 +3,7 @@
 from typing import Any
 
 from kvdoctor.dryrun import compat
-from kvdoctor.dryrun.blame import first_line, is_accident
+from kvdoctor.dryrun.blame import first_line, innermost, is_accident
 from kvdoctor.dryrun.model import BuiltStage, on_meta
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.plan import Check
@@ -39,7 +39,5 @@ def check(settled: Settled, stage: BuiltStage, worker_config: Any, kernel_block_
 
 def is_its_word(error: BaseException) -> bool:
     """Whether a check of the drafter's raised ``error`` on purpose, and not something that it called."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
+    trace = innermost(error)
     return trace is not None and trace.tb_frame.f_code.co_name in _CHECKS and not is_accident(error)

@@ -22,7 +22,6 @@ class Worker(StandIn):
         self.stage = stage
         self.worker_config: Any = None
         self._available_bytes = available_bytes
-        self._num_blocks: int | None = None
 
     def get_kv_cache_spec(self) -> dict[str, Any]:
         """The layers' specs, as the built model gave them."""
@@ -46,10 +45,9 @@ class Worker(StandIn):
         """An auto-fitted context length goes to the workers."""
         self.stage.config.model_config.max_model_len = max_model_len
 
-    def initialize_from_config(self, worker_configs: Any) -> None:
+    def initialize_from_config(self, worker_config: Any) -> None:
         """Keep the worker's configuration: the scheduler's copy forgets the pages of all but one layer of a mixed group."""
-        self.worker_config = worker_configs
-        self._num_blocks = worker_configs.num_blocks
+        self.worker_config = worker_config
 
     def compile_or_warm_up_model(self) -> Any:
         """Nothing is compiled; with the extensible KV cache (0.34) a worker reports here how many blocks it measured room for.
@@ -57,14 +55,14 @@ class Worker(StandIn):
         The budget *is* the measured room, so these are the blocks that vLLM has just planned in it.
         """
         extensible = getattr(self.stage.config.cache_config, "enable_extensible_kv_cache", False)
-        return compat.compilation_times(self._num_blocks if extensible else None)
+        return compat.compilation_times(self.worker_config.num_blocks if extensible else None)
 
     def get_simple_cpu_offload_num_cpu_blocks(self) -> int:
         """What fits into the host memory that ``SimpleCPUOffloadConnector`` was given (0.33 and later)."""
         return host_blocks.simple_cpu_blocks(self.stage.config, self.worker_config)
 
     def extensible_kv_cache_unsupported_reason(self) -> None:
-        """The assumed driver maps virtual memory, as every driver that 0.34 supports does."""
+        """None: that the driver maps virtual memory is assumed, as the rest of the machine is (0.34)."""
 
     def disable_extensible_kv_cache(self) -> None:
         """As the worker does, less its second look at the free memory (0.34)."""
@@ -82,9 +80,10 @@ def make_executor(settled: Settled) -> Any:
     ranks = settled.config.parallel_config.world_size // len(settled.stages)
     workers = [Worker(stage, size) for stage, size in zip(settled.stages, settled.budget.stage_bytes, strict=True)]
 
-    class StandInExecutor(Executor):  # type: ignore[misc]  # vLLM's classes are Any to mypy
+    class StandInExecutor(StandIn, Executor):  # type: ignore[misc]  # vLLM's classes are Any to mypy
         """vLLM's executor, with nobody behind it but stand-ins."""
 
+        stands_for = "the executor"
         stand_ins = workers
 
         def _init_executor(self) -> None:
@@ -93,16 +92,17 @@ def make_executor(settled: Settled) -> Any:
         def check_health(self) -> None:
             """There is nothing that could be ill."""
 
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            raise Untaught(f"{name} of the executor")
-
-        def collective_rpc(self, method: Any, _timeout: Any = None, args: Any = (), kwargs: Any = None, **options: Any) -> list[Any]:
+        def collective_rpc(
+            self,
+            method: Any,
+            timeout: Any = None,  # noqa: ARG002 - vLLM's signature; the answers are at hand
+            args: Any = (),
+            kwargs: Any = None,
+            **options: Any,
+        ) -> list[Any]:
             """Ask each worker, and give one answer a rank, in the ranks' order."""
             if not isinstance(method, str):
                 raise Untaught(f"a function sent to the workers: {getattr(method, '__qualname__', method)}")
-            options.pop("timeout", None)  # the answers are at hand
             if any(options.values()):
                 raise Untaught(f"the executor's collective_rpc with {', '.join(options)}")
             own = method == "initialize_from_config"  # one configuration a rank; everything else goes to all alike
@@ -119,18 +119,15 @@ def make_engine(config: Any, executor: Any) -> Any:
     """An ``EngineCore`` as its constructor leaves it before ``_initialize_kv_caches``."""
     from vllm.v1.engine.core import EngineCore
 
-    class StandInEngine(EngineCore):  # type: ignore[misc]  # as above
+    class StandInEngine(StandIn, EngineCore):  # type: ignore[misc]  # as above
         """vLLM's engine, not constructed: no plugin, no process, no socket."""
+
+        stands_for = "the engine"
 
         def __init__(self) -> None:
             self.vllm_config = config
             self.model_executor = executor
             self.log_stats = False
             self.available_gpu_memory_for_kv_cache = -1
-
-        def __getattr__(self, name: str) -> Any:
-            if name.startswith("__"):
-                raise AttributeError(name)
-            raise Untaught(f"{name} of the engine")
 
     return StandInEngine()

@@ -1,9 +1,9 @@
 """The bound on a dry launch's memory, and how it is told that it was hit."""
 
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 
+from kvdoctor.dryrun.blame import chain
 from kvdoctor.engines.machine import GIB, available_bytes
 from kvdoctor.errors import Unassessed
 
@@ -36,7 +36,7 @@ def bound() -> None:
 
 def ran_out(error: BaseException) -> bool:
     """Tell whether memory ran out: as Python says it, or torch, or the system."""
-    return any(isinstance(e, MemoryError) or any(word in str(e).lower() for word in _NO_MEMORY_WORDS) for e in _chain(error))
+    return any(isinstance(e, MemoryError) or any(word in str(e).lower() for word in _NO_MEMORY_WORDS) for e in chain(error))
 
 
 def raise_if_out(error: BaseException, step: str) -> None:
@@ -52,15 +52,6 @@ def raise_if_out(error: BaseException, step: str) -> None:
         f"the dry launch needs more memory than {amount} (at '{step}')",
         hint="Check the model's config for sizes that cannot be meant, or close other programs: a launch gets what is free, up to 12 GiB.",
     ) from error
-
-
-def _chain(error: BaseException) -> Iterator[BaseException]:
-    current: BaseException | None = error
-    for _ in range(20):
-        if current is None:
-            return
-        yield current
-        current = current.__cause__ or current.__context__
 
 
 def _data_bytes() -> int | None:

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 
+from kvdoctor.dryrun.blame import innermost
 from kvdoctor.errors import Unassessed
 from kvdoctor.request import LaunchRequest
 
@@ -25,24 +26,15 @@ def raise_if_own(error: BaseException, step: str, request: LaunchRequest) -> Non
     Raises:
         Unassessed: with the place in that code.
     """
-    frame, line = _innermost(error)
-    if frame is None or not _is_own(frame, _named_modules(request.vllm_args)):
+    trace = innermost(error)
+    if trace is None or not _is_own(trace.tb_frame, _named_modules(request.vllm_args)):
         return
     said = " ".join(str(error).split())[:600]
-    place = f"{'/'.join(Path(frame.f_code.co_filename).parts[-2:])}:{line}"
+    place = f"{'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"
     raise Unassessed(
         f"code that comes with the launch failed at '{step}' ({place}): {type(error).__name__}" + (f": {said}" if said else ""),
         hint="It is neither vLLM's nor kvdoctor's. It may need a GPU, or what else is not here; -v shows the traceback.",
     ) from error
-
-
-def _innermost(error: BaseException) -> tuple[FrameType | None, int]:
-    trace = error.__traceback__
-    if trace is None:
-        return None, 0
-    while trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace.tb_frame, trace.tb_lineno
 
 
 def _is_own(frame: FrameType, named: frozenset[str]) -> bool:

@@ -6,13 +6,14 @@ A toy model has tens of millions of blocks on an 80 GB GPU: minutes and gigabyte
 import copy
 from typing import Any
 
+from kvdoctor.dryrun import prefix
 from kvdoctor.dryrun.settled import Settled
 
 # Built within a second; more than most launches have.
 ENOUGH_BLOCKS = 2**18
 # What the probe's prompts hold in all, in hit units and at most in tokens: two prompts of 1 to 8 units.
-_PROBED_UNITS = 2 * 36
-_PROBED_TOKENS = 2 * 8 * 2**17
+_PROBED_UNITS = 2 * sum(range(1, prefix.MOST_UNITS + 1))
+_PROBED_TOKENS = 2 * prefix.MOST_UNITS * prefix.MOST_TOKENS
 
 
 def pool_config(settled: Settled) -> Any:

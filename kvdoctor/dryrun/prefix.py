@@ -11,9 +11,9 @@ from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
 
 # Prefixes up to this many hit units are tried: EAGLE needs two, a window may need a few more.
-_MOST_UNITS = 8
+MOST_UNITS = 8
 # A longer first prompt is beyond what the question is worth, and beyond many context lengths.
-_MOST_TOKENS = 2**17
+MOST_TOKENS = 2**17
 _MOST_STEPS = 4096
 
 
@@ -23,11 +23,11 @@ def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
     Each prompt goes on after the prefix with a token of its own: that is how a shared system prompt is met.
     """
     config, unit = settled.config, settled.prefix_hit_tokens
-    limit = min(config.model_config.max_model_len - 2, _MOST_TOKENS)
+    limit = min(config.model_config.max_model_len - 2, MOST_TOKENS)
     if not config.cache_config.enable_prefix_caching or not settled.scheduler_config.kv_cache_groups or not unit:
         return None
     hasher = _block_hasher(settled)
-    for number in range(1, _MOST_UNITS + 1):
+    for number in range(1, MOST_UNITS + 1):
         length = number * unit
         if length > limit:
             return None

@@ -4,7 +4,6 @@ A file that is not here may well be where the launch will run, so it is told and
 """
 
 import argparse
-import importlib
 import re
 import socket
 from collections.abc import Callable
@@ -13,21 +12,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from kvdoctor.dryrun import user_code
+from kvdoctor.dryrun import compat, user_code
 from kvdoctor.dryrun.blame import chain, first_line, is_accident, lacks_file, needs_gpu, words_of
 from kvdoctor.dryrun.model import Replaced
 from kvdoctor.dryrun.settled import Refused, Settled
 from kvdoctor.errors import KvdoctorError
 from kvdoctor.plan import NOT_ON_THIS_MACHINE, SERVE_ARGUMENTS, Check, Refusal
 
-# Where vLLM keeps its checks of the server's arguments: since 0.33; 0.29 to 0.32 (two modules); 0.28 and older (two modules).
-_HOMES = (
-    "vllm.entrypoints.common.cli_args",
-    "vllm.entrypoints.launchers.cli_args",
-    "vllm.entrypoints.launchers.launcher",
-    "vllm.entrypoints.openai.cli_args",
-    "vllm.entrypoints.openai.api_server",
-)
 _PATH_FLAGS = ("ssl_keyfile", "ssl_certfile", "ssl_ca_certs")
 # vLLM's official image starts in a folder that holds the examples of vLLM's repository; recipes name its templates by this path.
 _IMAGE_FOLDERS = ("examples/",)
@@ -92,16 +83,10 @@ def _refused(settled: Settled, error: Exception, argument: str = "") -> Refused:
 
 
 def _function(name: str) -> Callable[..., Any]:
-    for home in _HOMES:
-        try:
-            found = getattr(importlib.import_module(home), name, None)
-        except ModuleNotFoundError as error:
-            if error.name is None or not home.startswith(error.name):
-                raise
-            continue
-        if found is not None:
-            return found  # type: ignore[no-any-return]
-    raise ImportError(f"{name} has moved in this release", name=name)
+    found = compat.serve_function(name)
+    if found is None:
+        raise ImportError(f"{name} has moved in this release", name=name)
+    return found  # type: ignore[no-any-return]
 
 
 def _leave_out_absent_files(settled: Settled, given: argparse.Namespace) -> None:

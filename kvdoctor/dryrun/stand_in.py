@@ -5,7 +5,7 @@ vLLM moves private names with every release. An attribute, a method or a keyword
 """
 
 import inspect
-from typing import Any
+from typing import Any, ClassVar
 
 
 class StandInAsked(RuntimeError):
@@ -23,13 +23,15 @@ class Untaught(StandInAsked):
 
 
 class StandIn:
-    """Answers what it was taught, and names what it was not."""
+    """Answers what it was taught, and names what it was not. Before a class of vLLM's among the bases, so that this is asked first."""
+
+    stands_for: ClassVar[str | None] = None  # what a message calls it, where its class's name does not say it
 
     def __getattr__(self, name: str) -> Any:
         """Say what was asked: called only for what the object does not have."""
         if name.startswith("__"):
             raise AttributeError(name)
-        raise Untaught(f"{name} of {type(self).__name__.lstrip('_')}")
+        raise Untaught(f"{name} of {type(self).stands_for or type(self).__name__.lstrip('_')}")
 
 
 def call(stand_in: object, method: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None) -> Any:

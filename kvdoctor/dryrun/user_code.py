@@ -13,6 +13,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 from typing import Any
 
+from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.blame import chain
 from kvdoctor.dryrun.settled import Settled
 from kvdoctor.errors import Unassessed
@@ -154,8 +155,7 @@ def _resolve(name: str) -> None:
 def _logits_loader(config: Any) -> Callable[[str], object]:
     """As the model runner of this launch loads its logits processors: the V2 runner has a loader of its own since 0.31."""
     old, new = "vllm.v1.sample.logits_processor", "vllm.v1.worker.gpu.sample.logits_processor.loader"
-    # The V1 runner is gone in 0.34, and with it the choice.
-    is_new = getattr(config, "use_v2_model_runner", True) and _is_there(new)
+    is_new = compat.uses_v2_runner(config) and _is_there(new)
 
     def load(name: str) -> None:
         if is_new:
