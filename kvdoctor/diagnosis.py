@@ -6,11 +6,11 @@ from textwrap import shorten
 from typing import Literal
 
 from kvdoctor import __version__
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.layout import Layout, read_layout
 from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.made_up_memory import without_made_up_memory
 from kvdoctor.plan import Check, EngineFacts, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
-from kvdoctor.request import LaunchRequest
 from kvdoctor.rules import Finding, RuleContext, Skipped, choose_rules
 from kvdoctor.rules.numbers import grouped, percent
 from kvdoctor.rules.refusal_text import NoMemoryForBlocks, RefusalReading, RemoteCodeNeeded, read_refusal

@@ -5,9 +5,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvdoctor.command_line import has_flag
 from kvdoctor.diagnosis import Diagnosis, Verdict, verdict_line
 from kvdoctor.errors import BadRequest, KvdoctorError
+from kvdoctor.launches.command_line import has_flag
 from kvdoctor.secrets import hide_setting
 from kvdoctor.waste import empty_percent
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from kvdoctor import __version__
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plan import Plan, Refusal
-from kvdoctor.request import LaunchRequest
 from kvdoctor.secrets import hide_arguments, without_secrets
 from kvdoctor.verify_budget import Budget, Found
 from kvdoctor.vllm_text.boot_log import BootLog

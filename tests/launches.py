@@ -13,11 +13,11 @@ from typing import Any, Literal
 import pytest
 
 from kvdoctor.engines.find import find_engine
-from kvdoctor.engines.worker import Worker
-from kvdoctor.gpus import find_gpu
+from kvdoctor.launches.gpus import find_gpu
+from kvdoctor.launches.request import LaunchRequest, ModelReference
 from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.plan import Plan
-from kvdoctor.request import LaunchRequest, ModelReference
+from kvdoctor.workers.client import Worker
 
 ROOT = Path(__file__).resolve().parents[1]
 SAMPLES = ROOT / "sample_configs"

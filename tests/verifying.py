@@ -2,12 +2,12 @@
 
 from dataclasses import replace
 
-from kvdoctor.engines.worker import Worker
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.verify import Verification, verify
 from kvdoctor.verify_budget import budget_of, find_plan
 from kvdoctor.vllm_text.boot_log import read_boot_log
 from kvdoctor.vllm_text.launch_arguments import launch_arguments
+from kvdoctor.workers.client import Worker
 
 
 def verified(text: str, worker: Worker, request: LaunchRequest) -> Verification:

@@ -8,15 +8,15 @@ from kvdoctor import __version__
 from kvdoctor.cli.compare_sides import Common, Own, make_request, with_folder
 from kvdoctor.cli.console import concealed, progress_bar
 from kvdoctor.cli.planning import EngineFinder, open_pool
-from kvdoctor.command_line import has_flag, parse_vllm_command, split_words
 from kvdoctor.compare import Limits, compare
 from kvdoctor.compare.interface import SCHEMA_VERSION
 from kvdoctor.compare.many import ManyComparison, ModelComparison
 from kvdoctor.diagnosis import Diagnosis, diagnose
-from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, KvdoctorError
-from kvdoctor.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
+from kvdoctor.launches.command_line import has_flag, parse_vllm_command, split_words
+from kvdoctor.launches.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
 from kvdoctor.secrets import hide_arguments
+from kvdoctor.workers.pool import Job
 
 _SIDES = ("before", "after")
 

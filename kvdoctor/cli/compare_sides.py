@@ -10,14 +10,14 @@ from kvdoctor.cli.console import progress
 from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.cli.request import launch_request
-from kvdoctor.command_line import split_words
 from kvdoctor.diagnosis import Diagnosis, diagnose
-from kvdoctor.engines.pool import Job
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError
-from kvdoctor.gpus import DEFAULT_GPU
 from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.command_line import split_words
+from kvdoctor.launches.gpus import DEFAULT_GPU
+from kvdoctor.launches.request import LaunchRequest
+from kvdoctor.workers.pool import Job
 
 _TWO = 2
 

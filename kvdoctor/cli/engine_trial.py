@@ -15,12 +15,12 @@ from kvdoctor.engines import releases
 from kvdoctor.engines.examine import applies, examine
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.needed_names import NEEDED
-from kvdoctor.engines.pool import Job, Outcome
 from kvdoctor.errors import BadRequest, KvdoctorError, Unassessed
-from kvdoctor.gpus import DEFAULT_GPU
-from kvdoctor.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.gpus import DEFAULT_GPU
+from kvdoctor.launches.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.trial import BUDGET_BYTES, SCHEMA_VERSION, Trial, conclude, read_outcome, try_sample
+from kvdoctor.workers.pool import Job, Outcome
 
 # Those of the contract test: one for each way of keeping a cache, and each planned by every tested release.
 SAMPLES = (

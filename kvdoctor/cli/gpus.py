@@ -4,7 +4,7 @@ import dataclasses
 
 from kvdoctor.cli import options
 from kvdoctor.cli.output import check_output, write_report
-from kvdoctor.gpus import CATALOGUE, GIB, Gpu
+from kvdoctor.launches.gpus import CATALOGUE, GIB, Gpu
 
 _HEADINGS = ("name", "device", "capability", "memory", "SMs", "source")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from kvdoctor.errors import Unassessed
 from kvdoctor.home import home_cache
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.request import LaunchRequest
 
 _HUB = "https://huggingface.co"
 _WAIT_SECONDS = 4.0
@@ -75,7 +75,7 @@ def _words(error: object) -> str:
 
 
 def _cache() -> Path:
-    """Where the hub's client keeps what it fetched, as ``engines/environment.py`` gives it to the worker."""
+    """Where the hub's client keeps what it fetched, as ``workers/environment.py`` gives it to the worker."""
     if cache := os.environ.get("HF_HUB_CACHE"):
         return Path(cache)
     home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or home_cache()) / "huggingface"

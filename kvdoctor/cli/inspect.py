@@ -8,7 +8,7 @@ from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.cli.planning import notes_once
 from kvdoctor.cli.request import given_words, launch_request, named_engine
-from kvdoctor.gpus import DEFAULT_GPU
+from kvdoctor.launches.gpus import DEFAULT_GPU
 
 EPILOG = "What follows -- is vLLM's own: its arguments, or the whole `vllm serve MODEL ...` line, pasted."
 
@@ -37,9 +37,9 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     # Not at the top: `--help` must answer before these are read.
     from kvdoctor.diagnosis import diagnose  # noqa: PLC0415
     from kvdoctor.engines.find import find_engine  # noqa: PLC0415
-    from kvdoctor.engines.worker import Worker  # noqa: PLC0415
     from kvdoctor.report import FORMATS  # noqa: PLC0415
     from kvdoctor.rules import choose_rules  # noqa: PLC0415
+    from kvdoctor.workers.client import Worker  # noqa: PLC0415
 
     note = notes_once(quiet=quiet)
     check_output(output)

@@ -7,7 +7,7 @@ from kvdoctor.cli.console import one_line, progress, say, say_log
 
 if TYPE_CHECKING:
     from kvdoctor.engines.interface import Engine
-    from kvdoctor.engines.pool import Job, Pool
+    from kvdoctor.workers.pool import Job, Pool
 
 
 class EngineFinder:
@@ -35,8 +35,8 @@ def open_pool(
 ) -> "Pool":
     """Make the pool that plans ``jobs``; ``step`` hears what each is at."""
     # Not at the top: `--help` must answer before these are read.
-    from kvdoctor.engines.machine import find_room  # noqa: PLC0415
-    from kvdoctor.engines.pool import Listener, Pool  # noqa: PLC0415
+    from kvdoctor.workers.machine import find_room  # noqa: PLC0415
+    from kvdoctor.workers.pool import Listener, Pool  # noqa: PLC0415
 
     def log(text: str) -> None:
         if verbose and text.strip():

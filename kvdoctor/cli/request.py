@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Literal
 
 from kvdoctor.cli.console import hide
-from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
 from kvdoctor.errors import BadRequest
-from kvdoctor.gpus import Gpu, find_gpu
 from kvdoctor.json_file import read_json_object
-from kvdoctor.model_folder import LAUNCH_FILE, untaken_keys
-from kvdoctor.model_reference import resolved_model
-from kvdoctor.request import LaunchRequest
-from kvdoctor.sizes import parse_size
+from kvdoctor.launches.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
+from kvdoctor.launches.gpus import Gpu, find_gpu
+from kvdoctor.launches.model_folder import LAUNCH_FILE, untaken_keys
+from kvdoctor.launches.model_reference import resolved_model
+from kvdoctor.launches.request import LaunchRequest
+from kvdoctor.launches.sizes import parse_size
 from kvdoctor.text_file import read_text
 
 _ARGS_FILE = "vLLM's arguments as on a shell's command line"

@@ -9,7 +9,7 @@ from kvdoctor.cli import options
 from kvdoctor.cli.console import say
 from kvdoctor.cli.output import check_output, terminal, write_report
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED
-from kvdoctor.gpus import DEFAULT_GPU
+from kvdoctor.launches.gpus import DEFAULT_GPU
 
 if TYPE_CHECKING:
     from kvdoctor.sweep import Sweep

@@ -8,10 +8,10 @@ from kvdoctor.cli.console import Stopped, progress_bar
 from kvdoctor.cli.hub import settle_network
 from kvdoctor.cli.planning import EngineFinder, open_pool
 from kvdoctor.diagnosis import diagnose
-from kvdoctor.engines.pool import Job
 from kvdoctor.errors import KvdoctorError
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.sweep import Cell, SweepRow, read_row
+from kvdoctor.workers.pool import Job
 
 
 @dataclass(kw_only=True)

@@ -52,11 +52,11 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     from kvdoctor.cli.hub import settle_network  # noqa: PLC0415
     from kvdoctor.cli.request import launch_request  # noqa: PLC0415
     from kvdoctor.engines.find import find_engine  # noqa: PLC0415
-    from kvdoctor.engines.worker import Worker  # noqa: PLC0415
     from kvdoctor.report import render_verification  # noqa: PLC0415
     from kvdoctor.verify import verify  # noqa: PLC0415
     from kvdoctor.verify_budget import budget_of, find_plan  # noqa: PLC0415
     from kvdoctor.vllm_text.launch_arguments import launch_arguments  # noqa: PLC0415
+    from kvdoctor.workers.client import Worker  # noqa: PLC0415
 
     note = functools.partial(say_note, quiet=quiet)
     check_output(output)
@@ -187,7 +187,7 @@ def _settled(boot: "BootLog", *, model: str | None, vllm: str | None, gpu: str |
 
 
 def _model_missing(model: str | None) -> str | None:
-    from kvdoctor.model_reference import find_model  # noqa: PLC0415 - as in run
+    from kvdoctor.launches.model_reference import find_model  # noqa: PLC0415 - as in run
 
     if model is None:
         return "its model"

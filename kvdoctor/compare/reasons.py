@@ -3,9 +3,9 @@
 import re
 from collections.abc import Iterable
 
-from kvdoctor.command_line import has_flag
 from kvdoctor.compare.interface import Change, Reason, Value, Which
 from kvdoctor.diagnosis import Diagnosis
+from kvdoctor.launches.command_line import has_flag
 from kvdoctor.plan import LogRecord
 
 GROUPS = "groups"

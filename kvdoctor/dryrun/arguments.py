@@ -5,7 +5,7 @@ from typing import Any, NoReturn
 
 from kvdoctor.dryrun import compat
 from kvdoctor.errors import BadRequest
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.secrets import is_secret
 
 

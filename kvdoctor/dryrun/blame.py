@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import Any
 
 from kvdoctor.dryrun.stand_in import StandInAsked, vllm_version
-from kvdoctor.engines.environment import UNTESTED_VARIABLE
 from kvdoctor.engines.releases import standing
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
+from kvdoctor.workers.environment import UNTESTED_VARIABLE
 
 # How torch and CUDA say that there is no device, or that a meta tensor holds no data.
 _NO_DEVICE_WORDS = (

@@ -1,7 +1,7 @@
 """The assumed GPU: what vLLM, torch and Triton are told when they ask about the device.
 
 vLLM's own CUDA platform stays in charge (backend priorities, block sizes, refusals); only its questions to the driver are
-answered here, from the :class:`~kvdoctor.gpus.Gpu` that the request names. ``assume`` sets it, once per forked child.
+answered here, from the :class:`~kvdoctor.launches.gpus.Gpu` that the request names. ``assume`` sets it, once per forked child.
 """
 
 import contextlib
@@ -12,7 +12,7 @@ import torch
 
 from kvdoctor.dryrun import nvml
 from kvdoctor.dryrun.stand_in import StandIn, StandInAsked, Untaught
-from kvdoctor.gpus import Gpu
+from kvdoctor.launches.gpus import Gpu
 
 # vLLM 0.33's official image is built for CUDA 13; used only where torch has no CUDA version of its own (a CPU build).
 OFFICIAL_IMAGE_CUDA_MAJOR = 13

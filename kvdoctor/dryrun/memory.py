@@ -4,8 +4,8 @@ import resource
 from pathlib import Path
 
 from kvdoctor.dryrun.blame import chain
-from kvdoctor.engines.machine import GIB, available_bytes
 from kvdoctor.errors import Unassessed
+from kvdoctor.workers.machine import GIB, available_bytes
 
 # A hundred times what DeepSeek-V4 for eight GPUs takes beyond what importing vLLM took.
 _MOST_BYTES = 12 * GIB

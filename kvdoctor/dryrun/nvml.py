@@ -4,7 +4,7 @@ import types
 from typing import Any
 
 from kvdoctor.dryrun.stand_in import StandIn
-from kvdoctor.gpus import Gpu
+from kvdoctor.launches.gpus import Gpu
 
 # GB10 shares the system's memory: NVML reports none of its own (``nvidia-smi`` prints [N/A]).
 _REPORTS_NO_MEMORY = frozenset({(12, 1)})

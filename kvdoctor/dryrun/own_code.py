@@ -7,7 +7,7 @@ from types import FrameType
 
 from kvdoctor.dryrun.blame import innermost
 from kvdoctor.errors import Unassessed
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.request import LaunchRequest
 
 # Where transformers puts the code of a model's repository.
 _REPOSITORY = "transformers_modules"

@@ -10,9 +10,9 @@ from typing import Any
 from kvdoctor.dryrun import convert, device, launch
 from kvdoctor.dryrun.install import libraries
 from kvdoctor.dryrun.settled import Budget, Refused, Settled
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plain import to_plain
 from kvdoctor.plan import LogRecord
-from kvdoctor.request import LaunchRequest
 
 _KEPT_LEVEL = logging.INFO
 

@@ -7,8 +7,8 @@ from typing import Any
 
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.errors import Unassessed
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plan import Check, LogRecord, Outcome, Refusal
-from kvdoctor.request import LaunchRequest
 
 
 class Refused(Exception):

@@ -1,6 +1,6 @@
 """The worker's own side: import vLLM once, fork a child per request, pass its answer on.
 
-Started by ``engines/start_worker.py``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
+Started by ``start.py``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
 prints goes to stderr. The worker ends when stdin does, and takes its children with it.
 """
 
@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 from kvdoctor.dryrun.own_code import brings_code
 from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_UNASSESSED, KvdoctorError
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plain import from_plain
-from kvdoctor.request import LaunchRequest
 
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 2**16

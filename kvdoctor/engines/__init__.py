@@ -1,1 +1,1 @@
-"""Which vLLM answers, and the worker process in which it does."""
+"""Which vLLM answers: the installed one, a fetched release, a checkout, another interpreter."""

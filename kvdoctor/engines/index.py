@@ -129,7 +129,7 @@ def _pip(arguments: Sequence[str], what: str, *, scratch: Path, on_step: Callabl
             f"pip is not installed beside kvdoctor, and fetching {what} needs it",
             hint=f"Run: {sys.executable} -m ensurepip (or: uv pip install pip).",
         )
-    start = str(Path(__file__).with_name("start_worker.py"))
+    start = str(Path(__file__).parents[1] / "start.py")
     output, log = scratch / "output.txt", scratch / _LOG
     with output.open("wb") as file:
         process = subprocess.Popen(  # noqa: S603 - pip, with arguments that are ours

@@ -21,8 +21,8 @@ from typing import BinaryIO
 from kvdoctor.engines import releases
 from kvdoctor.engines.cache import cache_location, why_distrusted
 from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.launches.sizes import parse_size
 from kvdoctor.plain import from_plain, to_plain
-from kvdoctor.sizes import parse_size
 
 DEFAULT_LIMIT_BYTES = 4 * 2**30
 

@@ -5,9 +5,9 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.layout import Layout
 from kvdoctor.plan import Plan
-from kvdoctor.request import LaunchRequest
 from kvdoctor.rules.refusal_text import RefusalReading
 
 Evidence = dict[str, int | float | str | list[int]]

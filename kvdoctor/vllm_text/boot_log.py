@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvdoctor.gpus import CATALOGUE
+from kvdoctor.launches.gpus import CATALOGUE
 from kvdoctor.secrets import is_secret, without_secrets
 from kvdoctor.vllm_text.boot_refusal import BootRefusal, read_boot_refusal
 from kvdoctor.vllm_text.figures import Value, read_figures

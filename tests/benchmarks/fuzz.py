@@ -26,11 +26,12 @@ sys.path.insert(0, str(ROOT))
 
 from kvdoctor.cli import compare_all, compare_sides, main, planning, sweep_grid  # noqa: E402 - found by the line above
 from kvdoctor.diagnosis import diagnose  # noqa: E402
-from kvdoctor.engines import find, worker  # noqa: E402
+from kvdoctor.engines import find  # noqa: E402
 from kvdoctor.engines.interface import Engine  # noqa: E402
+from kvdoctor.launches.request import LaunchRequest  # noqa: E402
 from kvdoctor.plain import to_plain  # noqa: E402
 from kvdoctor.plan import LogRecord, Plan  # noqa: E402
-from kvdoctor.request import LaunchRequest  # noqa: E402
+from kvdoctor.workers import client  # noqa: E402
 from tests.unit import plans  # noqa: E402
 
 SLOW_SECONDS = 5.0
@@ -250,7 +251,7 @@ def fuzz(seconds: float, seed: int) -> int:
     """Run cases until the time is up."""
     random.seed(seed)
     answers = made_plans()
-    worker.Worker = lambda *_a, **_k: StandIn(answers)  # type: ignore[assignment, misc]
+    client.Worker = lambda *_a, **_k: StandIn(answers)  # type: ignore[assignment, misc]
     find.find_engine = lambda *_a, **_k: ENGINE
     for module in (compare_all, compare_sides, sweep_grid):
         module.open_pool = lambda jobs, **_k: StandIn(answers, jobs)  # type: ignore[attr-defined]

@@ -14,10 +14,10 @@ import time
 from pathlib import Path
 
 from kvdoctor.engines.find import find_engine
-from kvdoctor.engines.worker import Worker
-from kvdoctor.gpus import find_gpu
-from kvdoctor.model_reference import find_model
-from kvdoctor.request import LaunchRequest
+from kvdoctor.launches.gpus import find_gpu
+from kvdoctor.launches.model_reference import find_model
+from kvdoctor.launches.request import LaunchRequest
+from kvdoctor.workers.client import Worker
 
 SAMPLES = Path(__file__).parents[2] / "sample_configs"
 IMPORT = [sys.executable, "-c", "import vllm.engine.arg_utils, vllm.v1.engine.core"]

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from kvdoctor.engines.environment import worker_environment
 from kvdoctor.plain import to_plain
 from kvdoctor.plan import Plan
+from kvdoctor.workers.environment import worker_environment
 from tests.launches import GIB, ROOT, Launches
 
 SHORT = ("--max-model-len", "8192")

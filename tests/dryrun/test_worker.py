@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.diagnosis import diagnose
-from kvdoctor.engines.worker import Worker
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 from kvdoctor.plan import Plan
+from kvdoctor.workers.client import Worker
 from tests.launches import GIB, ROOT, SAMPLES, TIMEOUT_SECONDS, Launches, children_of, is_running, launch_request
 
 BUILDING = "building the model"
@@ -167,7 +167,7 @@ CLIENT = """
 import sys
 from pathlib import Path
 from kvdoctor.engines.find import find_engine
-from kvdoctor.engines.worker import Worker
+from kvdoctor.workers.client import Worker
 from tests.launches import launch_request
 with Worker(find_engine(None), environment={}, network=False) as worker:
     worker.plan(launch_request(Path(sys.argv[1]), trust_remote_code=True), timeout_seconds=200)

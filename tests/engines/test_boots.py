@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvdoctor.engines.worker import Worker
-from kvdoctor.gpus import find_gpu
-from kvdoctor.model_reference import find_model
+from kvdoctor.launches.gpus import find_gpu
+from kvdoctor.launches.model_reference import find_model
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plan import Plan
-from kvdoctor.request import LaunchRequest
+from kvdoctor.workers.client import Worker
 from tests.engines.at_hand import engine_at_hand
 
 HERE = Path(__file__).parent / "boots"

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from kvdoctor.engines.environment import worker_environment
 from kvdoctor.engines.releases import TESTED
+from kvdoctor.workers.environment import worker_environment
 from tests.engines.at_hand import engine_at_hand
 from tests.launches import ROOT
 
@@ -25,7 +25,7 @@ _LIBRARY = re.compile(r"(vllm/[^,]*?)(?:\.abi3|\.cpython-[^.]+)?\.so,")
 PROBE = """
 import importlib, inspect, json, sys
 from kvdoctor.dryrun import device, install
-from kvdoctor.gpus import find_gpu
+from kvdoctor.launches.gpus import find_gpu
 
 install.prepare()
 device.assume(find_gpu("h200"), gpu_count=8)

@@ -7,8 +7,8 @@ import pytest
 
 from kvdoctor.diagnosis import diagnose
 from kvdoctor.engines.releases import TESTED
-from kvdoctor.engines.worker import Worker
 from kvdoctor.plan import Plan
+from kvdoctor.workers.client import Worker
 from tests.engines.at_hand import engine_at_hand
 from tests.launches import launch_request
 

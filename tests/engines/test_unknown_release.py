@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.engines.checkout import find_checkout
-from kvdoctor.engines.worker import Worker
 from kvdoctor.errors import Unassessed
 from kvdoctor.plan import Plan
+from kvdoctor.workers.client import Worker
 from tests.launches import GIB, SAMPLES, launch_request
 
 # The tree asks what the model's config says: one worker serves every case.

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from kvdoctor.engines.worker import Worker
-from kvdoctor.gpus import find_gpu
-from kvdoctor.model_reference import find_model
+from kvdoctor.launches.gpus import find_gpu
+from kvdoctor.launches.model_reference import find_model
+from kvdoctor.workers.client import Worker
 from tests.engines.at_hand import engine_at_hand
 from tests.launches import launch_request
 from tests.verifying import statuses, verified

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from kvdoctor.engines.worker import Worker
 from kvdoctor.plan import Plan
+from kvdoctor.workers.client import Worker
 from tests.engines.at_hand import engine_at_hand
 from tests.launches import GIB, launch_request
 

@@ -3,9 +3,9 @@
 import dataclasses
 from typing import Any
 
-from kvdoctor.gpus import Gpu
+from kvdoctor.launches.gpus import Gpu
+from kvdoctor.launches.request import LaunchRequest, ModelReference
 from kvdoctor.plan import Check, EngineFacts, GroupPlan, LaunchFacts, LayerPlan, LogRecord, MemoryFacts, Plan, Refusal, StagePlan
-from kvdoctor.request import LaunchRequest, ModelReference
 
 H100 = Gpu(
     name="h100-80g",

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvdoctor.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
 from kvdoctor.errors import BadRequest
+from kvdoctor.launches.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
 
 
 def parsed(line: str) -> tuple[str | None, list[str]]:

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.engines import releases
-from kvdoctor.engines import worker as worker_module
 from kvdoctor.engines.checkout import lay_links
 from kvdoctor.engines.dependencies import Requirements
 from kvdoctor.engines.fetch import as_engine
@@ -17,9 +16,10 @@ from kvdoctor.engines.find import find_engine
 from kvdoctor.engines.index import look_up
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Manifest, Store, Wheel
-from kvdoctor.engines.worker import Worker
 from kvdoctor.errors import BadRequest, Bug, Unassessed
 from kvdoctor.plain import to_plain
+from kvdoctor.workers import client as worker_module
+from kvdoctor.workers.client import Worker
 from tests.unit import plans
 
 

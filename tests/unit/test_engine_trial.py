@@ -15,10 +15,10 @@ from kvdoctor.cli.main import run
 from kvdoctor.cli.planning import EngineFinder
 from kvdoctor.engines import releases
 from kvdoctor.engines.interface import Engine
-from kvdoctor.engines.pool import Job, Outcome
 from kvdoctor.engines.trials import read_trial
 from kvdoctor.errors import BadRequest, Unassessed
 from kvdoctor.trial import BUDGET_BYTES, Trial
+from kvdoctor.workers.pool import Job, Outcome
 from tests.unit import plans
 
 NEW = "9.9.9"

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.engines.cache import cache_directory, cache_location
-from kvdoctor.engines.environment import worker_environment
 from kvdoctor.engines.find import find_engine
 from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.workers.environment import worker_environment
 
 
 def install(monkeypatch: pytest.MonkeyPatch, version: str | None) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.gpus import CATALOGUE, DEFAULT_GPU, GIB, find_gpu
+from kvdoctor.launches.gpus import CATALOGUE, DEFAULT_GPU, GIB, find_gpu
 
 NAMES = [
     "t4",

@@ -5,7 +5,7 @@ import pytest
 from kvdoctor.engines.cache import cache_location
 from kvdoctor.errors import BadRequest
 from kvdoctor.home import expanded, home_cache
-from kvdoctor.model_reference import find_model
+from kvdoctor.launches.model_reference import find_model
 
 
 def test_a_home_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from kvdoctor.engines import machine
-from kvdoctor.engines.machine import GIB, Room, available_bytes, find_room, usable_cores
+from kvdoctor.workers import machine
+from kvdoctor.workers.machine import GIB, Room, available_bytes, find_room, usable_cores
 
 
 @pytest.fixture

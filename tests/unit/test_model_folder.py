@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.model_folder import ModelFolder, asks_for_code, find_model_folders, untaken_keys
+from kvdoctor.launches.model_folder import ModelFolder, asks_for_code, find_model_folders, untaken_keys
 
 
 def add(directory: Path, name: str, *, config: str = "config.json", launch: str | None = None) -> Path:

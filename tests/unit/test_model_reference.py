@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.model_reference import find_model, resolved_model
-from kvdoctor.request import ModelReference
+from kvdoctor.launches.model_reference import find_model, resolved_model
+from kvdoctor.launches.request import ModelReference
 
 LLAMA = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kvdoctor.dryrun import nvml
-from kvdoctor.gpus import find_gpu
+from kvdoctor.launches.gpus import find_gpu
 
 
 class NVMLError(Exception):

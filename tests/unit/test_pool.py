@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from kvdoctor.engines import pool as pool_module
-from kvdoctor.engines import worker as worker_module
 from kvdoctor.engines.interface import Engine
-from kvdoctor.engines.machine import Room
-from kvdoctor.engines.pool import Job, Listener, Outcome, Pool
 from kvdoctor.errors import Bug, KvdoctorError, Unassessed
-from kvdoctor.gpus import find_gpu
+from kvdoctor.launches.gpus import find_gpu
 from kvdoctor.plain import to_plain
 from kvdoctor.plan import Plan
+from kvdoctor.workers import client as worker_module
+from kvdoctor.workers import pool as pool_module
+from kvdoctor.workers.machine import Room
+from kvdoctor.workers.pool import Job, Listener, Outcome, Pool
 from tests.unit import plans
 from tests.unit.test_worker import PROLOGUE, is_running, wait_until
 

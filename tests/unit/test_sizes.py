@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.sizes import parse_size
+from kvdoctor.launches.sizes import parse_size
 
 
 @pytest.mark.parametrize(

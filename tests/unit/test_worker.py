@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from kvdoctor.engines import worker as worker_module
 from kvdoctor.engines.interface import Engine
-from kvdoctor.engines.worker import Worker
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
 from kvdoctor.plain import to_plain
+from kvdoctor.workers import client as worker_module
+from kvdoctor.workers.client import Worker
 from tests.unit import plans
 
 ENGINE = Engine(python=sys.executable, source="python:here", vllm_version=None, notes=())
@@ -233,10 +233,10 @@ def test_a_client_that_is_killed_takes_its_worker_along(fake: Fake, tmp_path: Pa
     fake('open(os.path.join(os.path.dirname(__file__), "pid"), "w").write(str(os.getpid())); time.sleep(60)')
     client = textwrap.dedent("""
         import sys, time
-        from kvdoctor.engines import worker
+        from kvdoctor.workers import client
         from kvdoctor.engines.interface import Engine
-        worker.WORKER_MODULE = "a_fake_worker"
-        with worker.Worker(Engine(python=sys.executable, source="x", vllm_version=None, notes=()), environment={}, network=False):
+        client.WORKER_MODULE = "a_fake_worker"
+        with client.Worker(Engine(python=sys.executable, source="x", vllm_version=None, notes=()), environment={}, network=False):
             time.sleep(60)
     """)
     root = str(Path(worker_module.__file__).parents[2])

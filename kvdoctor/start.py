@@ -37,7 +37,7 @@ if __name__ == "__main__":
     _, parent, path, name, *arguments = sys.argv
     if sys.platform == "linux":
         _die_with_parent(int(parent))
-    _load_package(Path(__file__).resolve().parents[1])
+    _load_package(Path(__file__).resolve().parent)
     sys.path[:0] = json.loads(path)  # the engine's own packages come before those installed
     sys.argv[1:] = arguments
     runpy.run_module(name, run_name="__main__", alter_sys=True)

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.sizes import parse_size
+from kvdoctor.launches.sizes import parse_size
 
 GIB = 2**30
 MIB = 2**20

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 
-from kvdoctor.container import container_at, read_container
 from kvdoctor.errors import BadRequest
-from kvdoctor.late_model import find_late_model
-from kvdoctor.shell_text import split_commands, split_words
+from kvdoctor.launches.container import container_at, read_container
+from kvdoctor.launches.late_model import find_late_model
+from kvdoctor.launches.shell_text import split_commands, split_words
 
 __all__ = ["VllmCommand", "has_flag", "parse_vllm_command", "split_words"]
 

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Self
 
 from kvdoctor.engines.interface import Engine
-from kvdoctor.engines.machine import Room
-from kvdoctor.engines.worker import GRACE_SECONDS, TIMEOUT_HINT, Worker
 from kvdoctor.errors import KvdoctorError, Unassessed
-from kvdoctor.gpus import Gpu
+from kvdoctor.launches.gpus import Gpu
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plan import Plan
-from kvdoctor.request import LaunchRequest
+from kvdoctor.workers.client import GRACE_SECONDS, TIMEOUT_HINT, Worker
+from kvdoctor.workers.machine import Room
 
 Outcome = Plan | KvdoctorError
 

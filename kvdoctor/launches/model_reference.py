@@ -13,7 +13,7 @@ from typing import Any
 from kvdoctor.errors import BadRequest, Unassessed
 from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
-from kvdoctor.request import ModelReference
+from kvdoctor.launches.request import ModelReference
 from kvdoctor.scratch import temporary_folder
 
 # The hub's own rule for a repository's name.

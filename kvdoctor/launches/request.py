@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kvdoctor.gpus import Gpu
+from kvdoctor.launches.gpus import Gpu
 
 
 @dataclass(frozen=True, kw_only=True)

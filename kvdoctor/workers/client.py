@@ -23,15 +23,15 @@ from typing import Any, Self
 from kvdoctor.conceal import conceal_plan
 from kvdoctor.engines.cache import cache_directory
 from kvdoctor.engines.checkout import lay_links
-from kvdoctor.engines.environment import UNTESTED_VARIABLE, worker_environment
 from kvdoctor.engines.interface import Engine
 from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
+from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.plan import Plan
 from kvdoctor.reproducible import same_every_time
-from kvdoctor.request import LaunchRequest
 from kvdoctor.scratch import is_temporary, temporary_folder
 from kvdoctor.secrets import Curtain, curtain_for
+from kvdoctor.workers.environment import UNTESTED_VARIABLE, worker_environment
 
 WORKER_MODULE = "kvdoctor.dryrun.worker"
 # The worker keeps the time of a request itself, and names the step it was at; past this much more it is taken for hung.
@@ -135,7 +135,7 @@ class Worker:
         if self.engine.source.startswith("checkout"):
             environment[UNTESTED_VARIABLE] = "1"
         Path(environment["HOME"]).mkdir(parents=True, exist_ok=True)
-        start, path = Path(__file__).with_name("start_worker.py"), json.dumps(self._import_path(self._scratch))
+        start, path = Path(__file__).parents[1] / "start.py", json.dumps(self._import_path(self._scratch))
         try:
             self._process = subprocess.Popen(  # noqa: S603 - the interpreter is the user's choice
                 [self.engine.python, "-P", str(start), str(os.getpid()), path, WORKER_MODULE],
