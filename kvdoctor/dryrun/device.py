@@ -142,6 +142,18 @@ class _TritonDriver(StandIn):
     def get_device_interface(self) -> Any:
         return torch.cuda
 
+    @property
+    def utils(self) -> "_TritonUtils":
+        return _TritonUtils()
+
+
+class _TritonUtils(StandIn):
+    """What Triton's driver module says of the device: gated delta net picks its tiles by the shared memory (every release)."""
+
+    def get_device_properties(self, _device: int) -> dict[str, int]:
+        gpu = assumed_gpu()
+        return {"max_shared_mem": gpu.shared_memory_bytes, "multiprocessor_count": gpu.sm_count, "warpSize": 32}
+
 
 def install_torch() -> None:
     """Answer torch's and Triton's questions about the device.

@@ -46,9 +46,9 @@ _CAPABILITY_QUERIES = {
     "mxfp4_experts_quant_supported": (100, 120),
 }
 
-# How many bytes a kernel wants as scratch: asked while layers are built (FlashKDA, 0.32 and later), and no layout depends on it.
-_WORKSPACE_QUERIES = frozenset({"get_workspace_size"})
-
+# How many bytes a kernel wants as scratch: asked while layers are built (FlashKDA, 0.32 and later), and no layout depends on it. And
+# DeepGEMM's alignment of expert blocks, as its library answers on every GPU (asked while experts are chosen, 0.27 and later).
+_NUMBERS = {"get_workspace_size": 0, "get_mk_alignment_for_contiguous_layout": 128}
 
 # What packages around a library call while they are imported (DeepGEMM tells its library where it lives), or at the interpreter's end.
 _LIFE_CYCLE = frozenset({"init", "shutdown"})
@@ -116,8 +116,8 @@ def _named(full_name: str, name: str) -> Any:
     """What stands for ``name`` of a library."""
     if name in _LIFE_CYCLE:
         return lambda *_a, **_k: None
-    if name in _WORKSPACE_QUERIES:
-        return lambda *_a, **_k: 0
+    if name in _NUMBERS:
+        return lambda *_a, **_k: _NUMBERS[name]
     return _Operator(full_name)
 
 

@@ -10,11 +10,14 @@ from typing import Any
 from kvdoctor.dryrun import convert, device, launch
 from kvdoctor.dryrun.install import libraries
 from kvdoctor.dryrun.settled import Budget, Refused, Settled
+from kvdoctor.dryrun.stand_in import asked_in_vain
 from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plain import to_plain
 from kvdoctor.plan import LogRecord
 
 _KEPT_LEVEL = logging.INFO
+# A step that vLLM tries and can do without, where a stand-in has no answer: the plan is the one without it.
+_IN_VAIN = "what only a GPU answers"
 
 
 def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[str, Any]:
@@ -36,6 +39,8 @@ def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[s
                 launch.run(settled, request.model.name)
         except Refused as refused:
             refusal = refused.refusal
+    if asked_in_vain:
+        settled.not_checked(_IN_VAIN, f"vLLM went on without an answer: {', '.join(dict.fromkeys(asked_in_vain))}")
     settled.assumptions[:0] = _assumptions(settled)
     return to_plain(convert.to_plan(settled, refusal))  # type: ignore[no-any-return]
 

@@ -7,12 +7,17 @@ vLLM moves private names with every release. An attribute, a method or a keyword
 import inspect
 from typing import Any, ClassVar
 
+# What this process asked stand-ins in vain, whoever caught the exception: vLLM may take another way where it does (0.33's GEMM-AR), and a
+# plan made that way says so.
+asked_in_vain: list[str] = []
+
 
 class StandInAsked(RuntimeError):
     """A stand-in for the GPU was asked for something that it cannot answer; a limit of kvdoctor, never vLLM's verdict."""
 
     def __init__(self, what: str) -> None:
         super().__init__(f"the dry launch has no answer to {what}: it needs a real GPU")
+        asked_in_vain.append(what)
 
 
 class Untaught(StandInAsked):
@@ -20,6 +25,7 @@ class Untaught(StandInAsked):
 
     def __init__(self, what: str) -> None:
         RuntimeError.__init__(self, f"kvdoctor does not know this of vLLM {vllm_version()}: {what}")
+        asked_in_vain.append(what)
 
 
 class StandIn:

@@ -49,6 +49,11 @@ def _asking_initialize(self, vllm_config):
     asked = getattr(vllm_config.model_config.hf_config, "asks", None)
     if asked == "executor method":
         self.model_executor.new_method()
+    if asked == "in vain":
+        try:
+            self.model_executor.new_method()
+        except RuntimeError:
+            pass
     if asked == "engine attribute":
         self.new_attribute.append(1)
     if asked == "worker method":
@@ -115,6 +120,12 @@ def test_a_gap_after_the_plan_costs_that_step_alone(worker: Worker, tmp_path: Pa
     assert "init_kv_cache" in (gap.note or "")
     assert plan.num_blocks is not None
     assert plan.min_reusable_prefix_tokens is not None
+
+
+def test_a_question_that_vllm_goes_on_without_is_named_beside_the_plan(worker: Worker, tmp_path: Path) -> None:
+    plan = plan_that_asks(worker, "in vain", tmp_path)
+    [gap] = [check for check in plan.checks if check.name == "what only a GPU answers"]
+    assert (gap.outcome, gap.note, plan.refusal) == ("not_checked", "vLLM went on without an answer: new_method of the executor", None)
 
 
 def test_a_check_that_means_it_is_a_refusal_on_any_release(worker: Worker, tmp_path: Path) -> None:
