@@ -1,6 +1,7 @@
 """What the suites share: the option that writes golden reports anew, and the workers."""
 
 import importlib.util
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -10,6 +11,11 @@ from tests.launches import Launches
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="Write the golden reports of tests/golden anew instead of comparing.")
+
+
+def pytest_configure() -> None:
+    # A shell's background job ignores Ctrl-C, and so would every command under test.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")

@@ -57,7 +57,8 @@ def configure(settled: Settled, model: str) -> argparse.Namespace:
     world_size = arguments.tensor_parallel_size * arguments.pipeline_parallel_size * getattr(arguments, "prefill_context_parallel_size", 1)
     device.assume(settled.request.gpu, gpu_count=max(1, world_size * arguments.data_parallel_size))
     context = UsageContext.OPENAI_API_SERVER if settled.request.usage == "serve" else UsageContext.LLM_CLASS
-    with settled.step(CONFIGURE), tokens.optional(settled):
+    tokens.make_optional(settled)
+    with settled.step(CONFIGURE):
         settled.config = arguments.create_engine_config(usage_context=context)
     return given
 

@@ -19,6 +19,22 @@ def install() -> None:
     for owner, name in ((ModelConfig, "_supports_multimodal_inputs"), (registry.MultiModalRegistry, "supports_multimodal_inputs")):
         if hasattr(owner, name):
             setattr(owner, name, _or_if_lacking(getattr(owner, name), True))
+    _let_the_norm_be_absent()
+
+
+def _let_the_norm_be_absent() -> None:
+    """Vision models read the means of their pixels from the processor's file while they are built (0.28 and later): six numbers."""
+    from vllm.model_executor.models import vision
+
+    norm = getattr(vision, "FusedInputNorm", None)  # 0.28 to 0.30
+    if norm is not None:
+        norm.from_model_config = _or_if_lacking(norm.from_model_config, norm.identity())
+    try:
+        from vllm.model_executor.layers.fusion import mm_input_norm  # 0.31 and later
+    except ImportError:
+        return
+    any_means = mm_input_norm.NormParams(image_mean=[0.0] * 3, image_std=[1.0] * 3, rescale_factor=1 / 255)
+    mm_input_norm._load_norm_params = _or_if_lacking(mm_input_norm._load_norm_params, any_means)
 
 
 def _or_if_lacking(ask: Any, answer: Any) -> Any:

@@ -2,8 +2,6 @@
 
 import argparse
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +23,14 @@ def leave_out_absent(settled: Settled, given: argparse.Namespace) -> None:
         given.tokenizer = None
 
 
-@contextmanager
-def optional(settled: Settled) -> Iterator[None]:
-    """Where the tokenizer's files are missing, have vLLM look up the reasoning parser and leave its tokens."""
+def make_optional(settled: Settled) -> None:
+    """Where the tokenizer's files are missing, have vLLM look up the reasoning parser and leave its tokens.
+
+    For the whole launch: a multimodal model may make a second configuration for its language model (Kimi-K2.5 up to 0.32).
+    """
     try:
         from vllm.config.reasoning import ReasoningConfig
     except ImportError:  # named so in another release; what it asks there is met where it asks
-        yield
         return
     from vllm.reasoning import ReasoningParserManager
 
@@ -51,10 +50,6 @@ def optional(settled: Settled) -> Iterator[None]:
         settled.not_checked("reasoning tokens", lacking)
 
     ReasoningConfig.initialize_token_ids = look_up
-    try:
-        yield
-    finally:
-        ReasoningConfig.initialize_token_ids = initialize
 
 
 def _lacking(model_config: Any) -> str | None:

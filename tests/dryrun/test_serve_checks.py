@@ -40,6 +40,12 @@ def test_a_lone_config_is_planned_without_the_tokenizer_that_a_reasoning_parser_
     assert not [record.message for record in plan.vllm_log if "reasoning token IDs" in record.message]
 
 
+def test_the_second_configuration_of_a_multimodal_model_wants_no_tokenizer_either(launches: Launches) -> None:
+    plan = planned(launches, "--reasoning-parser", "qwen3", model="qwen3-vl-4b")
+    assert plan.refusal is None
+    assert [check for check in left_open(plan) if check == NO_TOKENIZER] == [NO_TOKENIZER]
+
+
 def test_a_tokenizer_that_is_there_is_read(launches: Launches, tmp_path: Path) -> None:
     """Its strings are vLLM's to judge: one that no token stands for is refused as at a boot."""
     (tmp_path / "config.json").write_text((Path("sample_configs") / SMALL / "config.json").read_text(encoding="utf-8"), encoding="utf-8")
