@@ -242,6 +242,20 @@ _MODEL = (
         ),
         use="a multimodal model without its tokenizer",
     ),
+    NeededName(
+        # 0.31 and later; 0.28 to 0.30
+        places=(
+            "vllm.model_executor.layers.fusion.mm_input_norm:_load_norm_params",
+            "vllm.model_executor.models.vision:FusedInputNorm.from_model_config",
+        ),
+        use="a vision model without its processor's file",
+        since=(0, 28),
+    ),
+    NeededName(
+        places=("vllm.model_executor.layers.fusion.mm_input_norm:NormParams",),
+        use="a vision model without its processor's file",
+        since=(0, 31),
+    ),
     NeededName(places=("vllm.multimodal:MULTIMODAL_REGISTRY",), use="the multimodal budget"),
 )
 
