@@ -124,7 +124,7 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
     findings: list[Finding] = []
     skipped: list[SkippedRule] = []
     for rule in choose_rules(select=select, ignore=ignore):
-        outcome = rule.check(context)
+        outcome = rule.look(context)
         if isinstance(outcome, Skipped):
             skipped.append(SkippedRule(rule=rule.id, name=rule.name, reason=outcome.reason))
         else:

@@ -118,6 +118,8 @@ class LaunchFacts:
     num_speculative_tokens: int | None
     # vLLM 0.34: the cache is sized after warm-up from the memory then free, not before from a profile. ``None``: a release without it.
     extensible_kv_cache: bool | None = None
+    # Of the whole model, before they are divided over ranks; latent attention has one.
+    total_kv_heads: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -268,6 +268,7 @@ def _launch(settled: Settled) -> LaunchFacts:
         speculative_method=None if speculative is None else speculative.method,
         num_speculative_tokens=None if speculative is None else speculative.num_speculative_tokens,
         extensible_kv_cache=getattr(cache, "enable_extensible_kv_cache", None),
+        total_kv_heads=model.get_total_num_kv_heads(),
     )
 
 

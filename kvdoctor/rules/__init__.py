@@ -5,11 +5,15 @@ from collections.abc import Iterable
 from kvdoctor.errors import BadRequest
 from kvdoctor.rules.arguments import ServeArgumentsAreRefused
 from kvdoctor.rules.capacity import LowConcurrency, MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
+from kvdoctor.rules.connectors import ConnectorChunkMismatch, HybridManagerDisabled
+from kvdoctor.rules.crowded import BlockSizeInflated, KvHeadsReplicated, ManySmallGroups, NarrowGroupIsBilledWide, PaddingLayers
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
-from kvdoctor.rules.parallel import ContextParallelismInflatesBlock
-from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity
+from kvdoctor.rules.parallel import ContextParallelismInflatesBlock, PipelineStageBottleneck
+from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity, PrefixCachingOff, PrefixMatchUnitInert
 from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
-from kvdoctor.rules.release import UnknownSpecKind
+from kvdoctor.rules.release import UnknownSpecKind, UntestedRelease
+from kvdoctor.rules.tokens import BatchInflatesWindows, TokensFigureMisleads
+from kvdoctor.rules.values import BlockExceedsBatchedTokens, KernelBlockMismatch, PrefixMatchUnitInvalid, RanksDoNotDivide
 from kvdoctor.rules.wasted import EmptyShareOfPool, PagePadding
 
 __all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "choose_rules", "find_rule"]
@@ -18,18 +22,35 @@ RULES: tuple[Rule, ...] = (
     BlockNotDivisibleByHash(),
     PageSizesNotUnifiable(),
     LaunchRefused(),
+    PrefixMatchUnitInvalid(),
+    BlockExceedsBatchedTokens(),
+    RanksDoNotDivide(),
+    KernelBlockMismatch(),
     RemoteCodeIsNeeded(),
     CodeFailed(),
     ServeArgumentsAreRefused(),
     PagePadding(),
+    PaddingLayers(),
+    BlockSizeInflated(),
+    KvHeadsReplicated(),
+    NarrowGroupIsBilledWide(),
+    ManySmallGroups(),
     EmptyShareOfPool(),
     BlockExceedsContext(),
     CoarsePrefixGranularity(),
+    PrefixCachingOff(),
+    PrefixMatchUnitInert(),
     MaxModelLenDoesNotFit(),
     TooManySequencesForStates(),
     LowConcurrency(),
+    TokensFigureMisleads(),
     WeightsDoNotFit(),
+    BatchInflatesWindows(),
+    HybridManagerDisabled(),
+    PipelineStageBottleneck(),
+    ConnectorChunkMismatch(),
     ContextParallelismInflatesBlock(),
+    UntestedRelease(),
     UnknownSpecKind(),
 )
 

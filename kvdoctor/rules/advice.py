@@ -63,7 +63,7 @@ def flag(name: str, given: Given) -> str:
 def remedy(message: str, given: Given) -> str:
     """Say what to do about a refusal: with the argument that it is likely about, one that was given before one that was not."""
     if _HYBRID_MANAGER.search(message):
-        return _hybrid_manager(given)
+        return hybrid_manager(given)
     if _PADDED_PAGE.search(message):
         return _padded_page(given)
     if "No available memory" in message and "num_gpu_blocks_override" in given:
@@ -124,7 +124,8 @@ def nearest_backends(refused: NoAttentionBackend) -> str:
     return "; ".join(f"{', '.join(reasons)} ({', '.join(backends)})" for reasons, backends in alike.items())
 
 
-def _hybrid_manager(given: Given) -> str:
+def hybrid_manager(given: Given) -> str:
+    """Say how to get the hybrid KV-cache manager back."""
     name = "disable_hybrid_kv_cache_manager"
     if given.get(name) is True:
         return f"Leave out {flag(name, given)}: layers of several kinds need the hybrid KV-cache manager"

@@ -3,7 +3,7 @@
 import dataclasses
 
 from kvdoctor.plan import NOT_A_PARSER, NOT_ON_THIS_MACHINE, Check
-from kvdoctor.rules.interface import Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.interface import Finding, Rule, RuleContext
 from kvdoctor.rules.refusal_text import ServeArgumentsRefused
 
 _ADVICE = {
@@ -25,6 +25,9 @@ class ServeArgumentsAreRefused(Rule):
 
     ## What to do
     Follow vLLM's message. For a file that is not here, see that it is there where the launch will run.
+
+    ## Example
+    `--enable-auto-tool-choice` without `--tool-call-parser`.
     """
 
     id = "KV110"
@@ -32,7 +35,7 @@ class ServeArgumentsAreRefused(Rule):
     severity = "error"
     urls = ("https://docs.vllm.ai/en/latest/configuration/serve_args/",)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Quote the refusal, and name each file that is not here."""
         found = tuple(self._doubt(check) for check in context.plan.checks if check.note in _ADVICE)
         refusal = context.plan.refusal

@@ -1,13 +1,12 @@
 """KV4xx: it does not fit."""
 
 from kvdoctor.rules.advice import more_memory
-from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext
 from kvdoctor.rules.numbers import gib, gib_apart, grouped
 from kvdoctor.rules.refusal_text import ContextDoesNotFit, NoMemoryForBlocks, TooManySequences
+from kvdoctor.rules.requirements import CONCURRENCY, REAL_BUDGET, WEIGHTS_COMPARED
 
 _TWO_REQUESTS = 2.0
-# With weights that do not fit, the plan's budget is one that was made up to show a layout: its capacity says nothing.
-_MADE_UP_BUDGET = Skipped(reason="the weights do not fit, so there is no real budget to judge")
 
 
 class MaxModelLenDoesNotFit(Rule):
@@ -21,18 +20,20 @@ class MaxModelLenDoesNotFit(Rule):
 
     ## What to do
     Pass a smaller `--max-model-len`, raise `--gpu-memory-utilization`, use more GPUs, or a smaller `--kv-cache-dtype`.
+
+    ## Example
+    gemma-3-12b with `--max-num-batched-tokens 65536` on an H100: 50.32 GiB needed, 42.01 available, at most 114,704 tokens.
     """
 
     id = "KV401"
     name = "context-does-not-fit"
     severity = "error"
     urls = ("https://docs.vllm.ai/en/latest/configuration/conserving_memory/", "https://github.com/vllm-project/vllm/issues/34076")
+    requires = (REAL_BUDGET,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Recognise the refusal; the figures are vLLM's."""
         refused, memory = context.refusal, context.plan.memory
-        if memory.weights_fit is False:
-            return _MADE_UP_BUDGET
         if not isinstance(refused, ContextDoesNotFit):
             return ()
         # What vLLM compares is a block less than the budget, or the blocks of an override.
@@ -63,18 +64,20 @@ class TooManySequencesForStates(Rule):
 
     ## What to do
     Pass a `--max-num-seqs` no larger than the number of blocks, or give the KV cache more memory with `--gpu-memory-utilization`.
+
+    ## Example
+    Qwen3.5-27B on a 96 GB GPU: the default of 1,024 sequences, and 650 blocks.
     """
 
     id = "KV402"
     name = "max-num-seqs-exceeds-state-blocks"
     severity = "error"
     urls = ("https://github.com/vllm-project/vllm/issues/49064",)
+    requires = (REAL_BUDGET,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Recognise the refusal; the figures are vLLM's."""
         refused = context.refusal
-        if context.plan.memory.weights_fit is False:
-            return _MADE_UP_BUDGET
         if not isinstance(refused, TooManySequences):
             return ()
         return (
@@ -97,19 +100,27 @@ class LowConcurrency(Rule):
 
     ## What to do
     Give the KV cache more memory or GPUs, or lower `--max-model-len` to what requests need; short requests are not affected.
+
+    ## Example
+    1.20 requests of 262,144 tokens: a second long one waits, or displaces the first.
     """
 
     id = "KV403"
     name = "low-concurrency"
     severity = "info"
     urls = ("https://docs.vllm.ai/en/latest/configuration/optimization/",)
+    requires = (CONCURRENCY,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Look at vLLM's figure; a launch that is refused serves nothing."""
         concurrency, longest = context.layout.max_concurrency, context.plan.launch.max_model_len
-        if concurrency is None or longest is None:
-            return Skipped(reason="the concurrency was not settled")
-        if concurrency >= _TWO_REQUESTS or context.plan.refusal is not None or not context.layout.groups:
+        if (
+            concurrency is None
+            or longest is None
+            or concurrency >= _TWO_REQUESTS
+            or context.plan.refusal is not None
+            or not context.layout.groups
+        ):
             return ()
         return (
             self.finding(
@@ -136,20 +147,21 @@ class WeightsDoNotFit(Rule):
     ## What to do
     Raise `--tensor-parallel-size` or `--pipeline-parallel-size`, use a quantised checkpoint, a GPU with more memory, or raise
     `--gpu-memory-utilization`.
+
+    ## Example
+    A model of 140 GB in BF16 on one GPU with 80 GB.
     """
 
     id = "KV405"
     name = "weights-do-not-fit"
     severity = "error"
     urls = ("https://docs.vllm.ai/en/latest/configuration/conserving_memory/",)
+    requires = (WEIGHTS_COMPARED,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Take the plan's answer, or vLLM's refusal."""
         memory = context.plan.memory
-        refused = isinstance(context.refusal, NoMemoryForBlocks)
-        if memory.weights_fit is None and not refused:
-            return Skipped(reason="no weights were compared with the GPU's memory")
-        if memory.weights_fit and not refused:
+        if memory.weights_fit and not isinstance(context.refusal, NoMemoryForBlocks):
             return ()
         evidence: Evidence = {"gpu_bytes": memory.gpu_bytes}
         if memory.kv_cache_source == "kv_cache_memory":

@@ -2,6 +2,7 @@
 
 import inspect
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -47,17 +48,36 @@ class RuleContext:
     refusal: RefusalReading | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Requirement:
+    """An input of a rule: whether the plan has it, and what is told where it has not."""
+
+    met: Callable[[RuleContext], bool]
+    reason: str
+
+
 class Rule(ABC):
-    """A rule's docstring is its documentation: a sentence, then the headings that ``kvdoctor explain`` shows."""
+    """A rule's docstring is its documentation: a sentence, then the headings that ``kvdoctor explain`` shows.
+
+    ``requires`` are its inputs: the rule is skipped, with the reason of the first that is missing, and ``check`` may rely on all.
+    """
 
     id: ClassVar[str]
     name: ClassVar[str]
     severity: ClassVar[Severity]
     urls: ClassVar[tuple[str, ...]]
+    requires: ClassVar[tuple[Requirement, ...]] = ()
+
+    def look(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+        """Look at the plan, or say what is missing for that."""
+        for requirement in self.requires:
+            if not requirement.met(context):
+                return Skipped(reason=requirement.reason)
+        return self.check(context)
 
     @abstractmethod
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
-        """Look at the plan; no findings means that all is well."""
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
+        """Look at a plan that has what the rule requires; no findings means that all is well."""
 
     @property
     def documentation(self) -> str:
@@ -69,12 +89,12 @@ class Rule(ABC):
         """The first sentence of the documentation."""
         return self.documentation.partition("\n")[0]
 
-    def finding(self, message: str, *, remediation: str, evidence: Evidence) -> Finding:
-        """Make a finding that carries this rule's name, severity and first URL."""
+    def finding(self, message: str, *, remediation: str, evidence: Evidence, severity: Severity | None = None) -> Finding:
+        """Make a finding that carries this rule's name, first URL, and severity where no other is given."""
         return Finding(
             rule=self.id,
             name=self.name,
-            severity=self.severity,
+            severity=severity or self.severity,
             message=message,
             remediation=remediation,
             evidence=evidence,

@@ -1,7 +1,8 @@
 """KV3xx: prefix caching is not what the deployer thinks."""
 
-from kvdoctor.rules.interface import Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.interface import Finding, Rule, RuleContext
 from kvdoctor.rules.numbers import grouped
+from kvdoctor.rules.requirements import GROUPS, HIT_GRAIN, LONGEST_REQUEST, SMALLEST_PREFIX, smallest_reusable
 
 COARSE_TOKENS = 256
 
@@ -17,21 +18,21 @@ class BlockExceedsContext(Rule):
 
     ## What to do
     Raise `--max-model-len` above the block size, or turn prefix caching off with `--no-enable-prefix-caching`.
+
+    ## Example
+    Nemotron-3-Super with `--max-model-len 4096` and a block of 8,320 tokens: no hit in 10,608 queries; at 16,384 tokens, 16,640.
     """
 
     id = "KV301"
     name = "block-exceeds-context"
     severity = "warning"
     urls = ("https://github.com/vllm-project/vllm/issues/48401", "https://github.com/vllm-project/vllm/pull/48402")
+    requires = (SMALLEST_PREFIX, LONGEST_REQUEST)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Compare the two figures."""
-        smallest, longest = _smallest(context), context.plan.launch.max_model_len
-        if context.layout.prefix_caching is False:
-            return ()
-        if smallest is None or longest is None:
-            return Skipped(reason="the smallest reusable prefix was not settled")
-        if smallest <= longest:
+        smallest, longest = smallest_reusable(context.layout), context.plan.launch.max_model_len
+        if context.layout.prefix_caching is False or smallest is None or longest is None or smallest <= longest:
             return ()
         return (
             self.finding(
@@ -54,25 +55,27 @@ class CoarsePrefixGranularity(Rule):
     ## What to do
     Put what requests share first, and make it longer than the block. On models with recurrent states, a `--prefix-match-unit` that
     divides the block sizes may allow shorter hits: plan again with it and compare.
+
+    ## Example
+    Qwen3-Next-80B on 4 GPUs: a shared prefix shorter than 320 tokens is never reused; with `--prefix-match-unit 64`, one of 64 is.
     """
 
     id = "KV302"
     name = "coarse-prefix-granularity"
     severity = "info"
     urls = ("https://github.com/vllm-project/vllm/issues/54607", "https://github.com/vllm-project/vllm/issues/53749")
+    requires = (SMALLEST_PREFIX,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Report a large granularity; one that no request can reach is KV301's."""
-        smallest, longest = _smallest(context), context.plan.launch.max_model_len
-        if context.layout.prefix_caching is False:
+        smallest, longest = smallest_reusable(context.layout), context.plan.launch.max_model_len
+        if context.layout.prefix_caching is False or smallest is None:
             return ()
-        if smallest is None:
-            return Skipped(reason="the smallest reusable prefix was not settled")
         if smallest < COARSE_TOKENS or (longest is not None and smallest > longest):
             return ()
         remediation = f"Start prompts with at least {smallest} shared tokens"
         if context.plan.launch.mamba_cache_mode == "align" and len(context.layout.groups) > 1:
-            remediation += f", or compare a --prefix-match-unit that divides {smallest}"
+            remediation += f", or compare a --prefix-match-unit that divides {context.layout.hash_block_size or smallest}"
         return (
             self.finding(
                 f"a shared prefix shorter than {grouped(smallest)} tokens is never reused",
@@ -82,7 +85,79 @@ class CoarsePrefixGranularity(Rule):
         )
 
 
-def _smallest(context: RuleContext) -> int | None:
-    """The smallest reusable prefix; where there is none at all, the grain that hits would land on says why."""
-    layout = context.layout
-    return layout.prefix_hit_tokens if layout.min_reusable_prefix_tokens is None else layout.min_reusable_prefix_tokens
+class PrefixCachingOff(Rule):
+    """Prefix caching is off, and nobody turned it off.
+
+    ## What it does
+    Reports a model whose KV cache is not reused between requests, unless `--no-enable-prefix-caching` asked for that.
+
+    ## Why it is bad
+    vLLM has prefix caching on for most models, so one expects it: here every request computes its whole prompt.
+
+    ## What to do
+    Know it. Passing `--enable-prefix-caching` against vLLM's default is refused or unsupported for most such models.
+
+    ## Example
+    Falcon-Mamba-7B: a model without attention has prefix caching off by default.
+    """
+
+    id = "KV303"
+    name = "prefix-caching-off"
+    severity = "info"
+    urls = ("https://docs.vllm.ai/en/latest/features/automatic_prefix_caching/",)
+    requires = (GROUPS,)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
+        """Look at what vLLM settled, and whether that was asked for."""
+        given, kinds = context.plan.given_arguments, {group.kind for group in context.layout.groups}
+        if context.layout.prefix_caching is not False or given.get("enable_prefix_caching") is False:
+            return ()
+        if kinds == {"mamba"}:
+            why = "vLLM's default for a model without attention"
+        elif "cross_attention" in kinds:
+            why = "vLLM's default for an encoder with a decoder"
+        else:
+            why = "by vLLM's default for this model or by another argument"
+        return (
+            self.finding(
+                f"prefix caching is off, {why}: every request computes its whole prompt",
+                remediation="Count on whole prompts being computed, or ask a newer release with --vllm",
+                evidence={"kinds": ", ".join(sorted(kinds))},
+            ),
+        )
+
+
+class PrefixMatchUnitInert(Rule):
+    """Prefix hits are coarser than the `--prefix-match-unit` that was given.
+
+    ## What it does
+    Compares the given unit with the multiples on which vLLM's prefix hits land.
+
+    ## Why it is bad
+    vLLM hashes prompts in the given unit, and hits still land on whole blocks: the finer unit costs hashing and brings nothing.
+
+    ## What to do
+    Leave `--prefix-match-unit` out for this model, or change what makes its blocks large.
+
+    ## Example
+    Finer hits came with recurrent states in `align` mode: a model without such states keeps hitting on whole blocks, whatever the unit.
+    """
+
+    id = "KV304"
+    name = "sub-block-hits-inert"
+    severity = "info"
+    urls = ("https://github.com/vllm-project/vllm/pull/52244",)
+    requires = (HIT_GRAIN,)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
+        """Compare the unit with the grain of hits."""
+        unit, hits = context.plan.given_arguments.get("prefix_match_unit"), context.layout.prefix_hit_tokens
+        if not isinstance(unit, int) or hits is None or context.layout.prefix_caching is False or hits <= unit:
+            return ()
+        return (
+            self.finding(
+                f"prefix hits land on multiples of {grouped(hits)} tokens, though --prefix-match-unit is {grouped(unit)}",
+                remediation=f"Leave out --prefix-match-unit {unit}, which brings no finer hits here",
+                evidence={"prefix_match_unit": unit, "prefix_hit_tokens": hits},
+            ),
+        )

@@ -62,6 +62,63 @@ class NoAttentionBackend:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UnitInvalid:
+    """A prefix match unit that does not divide ``block_sizes``."""
+
+    unit: int
+    block_sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BlockExceedsBatch:
+    """Releases up to 0.26: in the align mode, a block larger than a batch."""
+
+    block_size: int
+    max_num_batched_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadsNotDivisible:
+    """Heads, or a width of the model, that ``size`` ranks do not divide; ``limit`` where vLLM names the largest size."""
+
+    argument: str
+    size: int
+    heads: int | None
+    what: str
+    limit: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoKernelBlock:
+    """No kernel block size serves a group's ``block_size``; ``takes`` is what each backend takes, in vLLM's words."""
+
+    block_size: int
+    takes: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RingDoesNotDivide:
+    """A ring of raw keys, sized by the speculative tokens, that does not divide the attention block."""
+
+    capacity: int
+    block_size: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChunkDoesNotFit:
+    """A connector's chunk that is no multiple of the blocks; ``use`` is the one that vLLM proposes."""
+
+    chunk: int
+    block_size: int
+    use: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class HybridManagerOff:
+    """Layers of several kinds, and the manager that they need is off."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServeArgumentsRefused:
     """An argument that the plan does not depend on; known by its step."""
 
@@ -74,6 +131,13 @@ RefusalReading = (
     | TooManySequences
     | NoMemoryForBlocks
     | NoAttentionBackend
+    | UnitInvalid
+    | BlockExceedsBatch
+    | HeadsNotDivisible
+    | NoKernelBlock
+    | RingDoesNotDivide
+    | ChunkDoesNotFit
+    | HybridManagerOff
     | ServeArgumentsRefused
 )
 
@@ -100,6 +164,27 @@ _BACKENDS = re.compile(
     re.DOTALL,
 )
 _REASONS = re.compile(r"(?P<backend>\w+): \[(?P<reasons>.*?)\](?=, \w+: \[|$)", re.DOTALL)
+_UNIT = re.compile(
+    r"Invalid prefix_match_unit=(?P<unit>\d+);(?:.*?prefix-cacheable=\[(?P<sizes>[\d,\s]+)\]|.*?block size \((?P<size>\d+)\))?", re.DOTALL
+)
+_BATCH = re.compile(r"align mode, block_size \((?P<block>\d+)\) must be <=\s+max_num_batched_tokens \((?P<batch>\d+)\)")
+_HEADS = re.compile(r"number of attention heads \((?P<heads>\d+)\) must be divisible by tensor parallel size \((?P<tp>\d+)\)")
+_WIDTH = re.compile(r"^(?P<width>\d+) is not divisible by (?P<tp>\d+)$")
+_CONTEXT_RANKS = re.compile(
+    r"tp_size=(?P<tp>\d+) must be divisible by dcp_size=(?P<dcp>\d+)"
+    r"|query heads per KV head \((?P<queries>\d+)\) must be divisible by `--decode-context-parallel-size` \((?P<over>\d+)\)"
+    r"|`--decode-context-parallel-size` \((?P<most>\d+)\) exceeds the maximum supported value \((?P<limit>\d+)\)"
+    r"|requires `--tensor-parallel-size` \((?P<few>\d+)\) to be greater than the model's total number of KV heads \((?P<kv>\d+)\)"
+)
+_KERNEL = re.compile(r"No common block size for (?P<block>\d+)(?: \((?P<takes>.*)\))?", re.DOTALL)
+_RING = re.compile(r"ring capacity (?P<ring>\d+) must divide the attention block size (?P<block>\d+)")
+_CHUNK = re.compile(
+    r"'block_size'=(?P<chunk>\d+) in kv_connector_extra_config must be a multiple of the GPU KV cache block size "
+    r"\((?P<block>\d+) tokens\)\. Use (?P<use>\d+)"
+)
+_HYBRID_MANAGER = re.compile(
+    r"Failed to promote local KV cache specs|Hybrid KV cache manager is disabled but failed to convert the KV cache specs"
+)
 _NO_MEMORY = re.compile(r"No available memory for the cache blocks")
 _REMOTE_CODE = re.compile(
     r"trust_remote_code=True|--trust-remote-code"
@@ -136,6 +221,31 @@ def _context(found: re.Match[str]) -> RefusalReading:
     return ContextDoesNotFit(max_model_len=int(found["length"]), estimated_max_model_len=_number(found["largest"]))
 
 
+def _unit(found: re.Match[str]) -> RefusalReading:
+    return UnitInvalid(
+        unit=int(found["unit"]), block_sizes=tuple(int(size) for size in re.findall(r"\d+", found["sizes"] or found["size"] or ""))
+    )
+
+
+def _heads(found: re.Match[str]) -> RefusalReading:
+    return HeadsNotDivisible(argument="tensor_parallel_size", size=int(found["tp"]), heads=int(found["heads"]), what="attention heads")
+
+
+def _width(found: re.Match[str]) -> RefusalReading:
+    return HeadsNotDivisible(argument="tensor_parallel_size", size=int(found["tp"]), heads=int(found["width"]), what="rows of a matrix")
+
+
+def _context_ranks(found: re.Match[str]) -> RefusalReading:
+    argument = "decode_context_parallel_size"
+    if found["dcp"]:
+        return HeadsNotDivisible(argument=argument, size=int(found["dcp"]), heads=int(found["tp"]), what="tensor-parallel ranks")
+    if found["over"]:
+        return HeadsNotDivisible(argument=argument, size=int(found["over"]), heads=int(found["queries"]), what="query heads per KV head")
+    if found["most"]:
+        return HeadsNotDivisible(argument=argument, size=int(found["most"]), heads=None, what="", limit=int(found["limit"]))
+    return HeadsNotDivisible(argument="tensor_parallel_size", size=int(found["few"]), heads=int(found["kv"]), what="KV heads")
+
+
 def _backends(found: re.Match[str]) -> RefusalReading:
     if found["selected"]:
         return NoAttentionBackend(selected=found["selected"], reasons={found["selected"]: _reasons(found["reasons"])})
@@ -158,6 +268,15 @@ _READERS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], RefusalReading]
     (_HASH, _hash),
     (_PAGE, _page),
     (_BACKENDS, _backends),
+    (_UNIT, _unit),
+    (_BATCH, lambda found: BlockExceedsBatch(block_size=int(found["block"]), max_num_batched_tokens=int(found["batch"]))),
+    (_HEADS, _heads),
+    (_WIDTH, _width),
+    (_CONTEXT_RANKS, _context_ranks),
+    (_KERNEL, lambda found: NoKernelBlock(block_size=int(found["block"]), takes=found["takes"] or "")),
+    (_RING, lambda found: RingDoesNotDivide(capacity=int(found["ring"]), block_size=int(found["block"]))),
+    (_CHUNK, lambda found: ChunkDoesNotFit(chunk=int(found["chunk"]), block_size=int(found["block"]), use=int(found["use"]))),
+    (_HYBRID_MANAGER, lambda _: HybridManagerOff()),
     (_SEQUENCES, _sequences),
     (_CONTEXT, _context),
     (_NO_MEMORY, lambda _: NoMemoryForBlocks()),

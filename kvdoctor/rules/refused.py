@@ -5,9 +5,12 @@ import re
 
 from kvdoctor.plan import LayerPlan, Plan
 from kvdoctor.rules.advice import backend_remedy, is_given, nearest_backends, remedy
-from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.interface import Evidence, Finding, Rule, RuleContext
 from kvdoctor.rules.numbers import grouped
 from kvdoctor.rules.refusal_text import HashDoesNotDivide, NoAttentionBackend, PagesNotUnifiable, RemoteCodeNeeded
+from kvdoctor.rules.requirements import HASH_BLOCK
+from kvdoctor.rules.stages import stage_advice
+from kvdoctor.rules.values import only_the_block
 
 # How KV103 begins where it has nothing to add to vLLM's words.
 QUOTES = "vLLM refuses at"
@@ -28,14 +31,18 @@ class BlockNotDivisibleByHash(Rule):
     ## What to do
     Use vLLM 0.28.0 or newer where extracted hidden states are the cause (pull request 51108). Where a Mamba cache mode other than
     `align` is, pass `--mamba-cache-mode align`. Else turn prefix caching off with `--no-enable-prefix-caching`.
+
+    ## Example
+    Qwen3.5-0.8B with extracted hidden states on vLLM 0.27.1: blocks 544 and 181, hash block 98,464, which is their product.
     """
 
     id = "KV101"
     name = "block-not-divisible-by-hash"
     severity = "error"
     urls = ("https://github.com/vllm-project/vllm/pull/51108", "https://github.com/vllm-project/vllm/issues/51180")
+    requires = (HASH_BLOCK,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Compare vLLM's figures: those of its refusal where it gives them, else the plan's."""
         refused = context.refusal if isinstance(context.refusal, HashDoesNotDivide) else None
         if refused is None and context.layout.prefix_caching is False:
@@ -43,8 +50,6 @@ class BlockNotDivisibleByHash(Rule):
         hash_block = (refused.hash_block_size if refused else None) or context.layout.hash_block_size
         sizes = list(refused.block_sizes) if refused else []
         sizes = sizes or [group.block_size for group in context.layout.groups if group.prefix_cacheable]
-        if refused is None and (hash_block is None or not sizes):
-            return Skipped(reason="the hash block size was not settled")
         odd = sorted({size for size in sizes if hash_block and size % hash_block})
         if refused is None and not odd:
             return ()
@@ -71,7 +76,7 @@ def _hash_advice(context: RuleContext) -> str:
     if not is_given("--no-enable-prefix-caching", given):
         advice.append("pass --no-enable-prefix-caching")
     text = ", or ".join(advice) or "report it to vLLM: prefix caching is off already"
-    return text[0].upper() + text[1:] + _stage_advice(context.plan, "block")
+    return text[0].upper() + text[1:] + stage_advice(context.plan, "block")
 
 
 def _release(plan: Plan) -> tuple[int, ...]:
@@ -91,6 +96,9 @@ class PageSizesNotUnifiable(Rule):
     ## What to do
     Make the pages alike: the same `--kv-cache-dtype` for all layers, a draft model with the target's head size and dtype, another
     `--block-size`, or no draft model.
+
+    ## Example
+    A page of 1,136,064 bytes beside one of 3,408,192: a quantised KV cache with a drafter that does not take it (issue 41559).
     """
 
     id = "KV102"
@@ -98,7 +106,7 @@ class PageSizesNotUnifiable(Rule):
     severity = "error"
     urls = ("https://github.com/vllm-project/vllm/issues/40388", "https://github.com/vllm-project/vllm/issues/43626")
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Find the two layers among the specs that were settled before the refusal."""
         refused = context.refusal
         if not isinstance(refused, PagesNotUnifiable):
@@ -128,7 +136,7 @@ class PageSizesNotUnifiable(Rule):
         remediation = "Pass one --kv-cache-dtype for all layers or another --block-size"
         if draft:
             remediation = "Launch without the draft model, or use one whose KV heads, head size and dtype are the target's"
-        return (self.finding(message, remediation=remediation + _stage_advice(context.plan, "page"), evidence=evidence),)
+        return (self.finding(message, remediation=remediation + stage_advice(context.plan, "page"), evidence=evidence),)
 
 
 def _odd_layer(layers: tuple[LayerPlan, ...], refused: PagesNotUnifiable) -> LayerPlan | None:
@@ -150,6 +158,9 @@ class LaunchRefused(Rule):
 
     ## What to do
     Follow vLLM's message. Where it speaks of a setting, kvdoctor names the flag.
+
+    ## Example
+    A batch of 128 tokens for 256 sequences: vLLM wants `max_num_batched_tokens` to be at least `max_num_seqs`.
     """
 
     id = "KV103"
@@ -157,13 +168,13 @@ class LaunchRefused(Rule):
     severity = "error"
     urls = ("https://docs.vllm.ai/en/latest/configuration/engine_args/",)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Quote vLLM where no other rule has read the refusal; of the attention backends, name the nearest."""
         refusal, given = context.plan.refusal, context.plan.given_arguments
         if refusal is None or refusal.accident:
             return ()
         evidence: Evidence = {"stage": refusal.stage, "exception": refusal.exception}
-        if isinstance(context.refusal, NoAttentionBackend):
+        if isinstance(context.refusal, NoAttentionBackend) and not only_the_block(context.refusal):
             refused = context.refusal
             who = "no attention backend takes" if refused.selected is None else f"the attention backend {refused.selected} does not take"
             message = f"{who} the model's layers under these settings: {nearest_backends(refused)}"
@@ -174,7 +185,7 @@ class LaunchRefused(Rule):
         return (
             self.finding(
                 f"{QUOTES} {refusal.stage}: {refusal.exception}: {words}",
-                remediation=remedy(refusal.message, given) + _stage_advice(context.plan, refusal.message),
+                remediation=remedy(refusal.message, given) + stage_advice(context.plan, refusal.message),
                 evidence=evidence,
             ),
         )
@@ -192,6 +203,9 @@ class CodeFailed(Rule):
 
     ## What to do
     Ask another release with `--vllm`, look for the error in vLLM's issues, and try a boot before you rely on either answer.
+
+    ## Example
+    DeepSeek-V4-Flash with `--block-size 32` on vLLM 0.33: a division by zero while the KV cache is planned.
     """
 
     id = "KV109"
@@ -199,7 +213,7 @@ class CodeFailed(Rule):
     severity = "error"
     urls = ("https://github.com/vllm-project/vllm/issues",)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Report the accident, with the release that it happened in."""
         refusal, release = context.plan.refusal, context.plan.engine.vllm_version
         if refusal is None or not refusal.accident:
@@ -215,28 +229,6 @@ class CodeFailed(Rule):
         )
 
 
-def _stage_advice(plan: Plan, message: str) -> str:
-    """Name the pipeline stages that have no attention layer, where a refusal is about blocks or pages, which those layers settle."""
-    stages = stages_without_attention(plan)
-    if not stages or not re.search(r"block|page", message, re.IGNORECASE):
-        return ""
-    which = f"pipeline stage {stages[0]} has" if len(stages) == 1 else f"pipeline stages {', '.join(map(str, stages))} have"
-    return f"; {which} no attention layer: change --pipeline-parallel-size or VLLM_PP_LAYER_PARTITION"
-
-
-def stages_without_attention(plan: Plan) -> tuple[int, ...]:
-    """The pipeline stages whose KV layers are recurrent only, while other stages have attention layers."""
-    if len(plan.stages) == 1 or sum(stage.layer_count for stage in plan.stages) != len(plan.layers):
-        return ()
-    without, start = [], 0
-    for stage in plan.stages:
-        layers = plan.layers[start : start + stage.layer_count]
-        start += stage.layer_count
-        if layers and all(layer.kind == "mamba" for layer in layers):
-            without.append(stage.index)
-    return tuple(without) if len(without) < len(plan.stages) else ()
-
-
 class RemoteCodeIsNeeded(Rule):
     """The model's config asks for code from its repository.
 
@@ -248,6 +240,9 @@ class RemoteCodeIsNeeded(Rule):
 
     ## What to do
     Read the code. Then pass `--trust-remote-code`, or use a release of vLLM that has the architecture built in.
+
+    ## Example
+    A config whose `auto_map` names classes in Python files of the model's repository.
     """
 
     id = "KV108"
@@ -255,7 +250,7 @@ class RemoteCodeIsNeeded(Rule):
     severity = "error"
     urls = ("https://docs.vllm.ai/en/latest/models/supported_models/",)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Recognise the refusal."""
         if not isinstance(context.refusal, RemoteCodeNeeded):
             return ()

@@ -1,8 +1,9 @@
 """KV2xx: bytes that hold nothing."""
 
 from kvdoctor.layout import GroupLayout
-from kvdoctor.rules.interface import Finding, Rule, RuleContext, Skipped
+from kvdoctor.rules.interface import Finding, Rule, RuleContext
 from kvdoctor.rules.numbers import counted, grouped, percent
+from kvdoctor.rules.requirements import GROUPS, REQUEST_BLOCKS
 from kvdoctor.waste import EmptyBytes, read_empty
 
 THRESHOLD_PERCENT = 10.0
@@ -24,24 +25,26 @@ class PagePadding(Rule):
     It depends on the cause, which the finding names. A recurrent state is padded up to the attention page: compare other `--block-size`,
     `--kv-cache-dtype` and `--mamba-ssm-cache-dtype` values. Hidden states get the largest divisor of the common block that fits the
     page: compare other `--block-size` values. Pages of different dtypes are padded to the widest: use one dtype.
+
+    ## Example
+    Hidden states in a hybrid with blocks of 544 tokens: 136 of them take 835,584 of 1,114,112 bytes, so 25 % of each page is padding.
     """
 
     id = "KV201"
     name = "page-padding"
     severity = "warning"
     urls = ("https://github.com/vllm-project/vllm/pull/51108", "https://github.com/vllm-project/vllm/issues/43626")
+    requires = (GROUPS,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Report groups alike once. A small padded page beside large full ones is no loss, so a group is judged by all its pages."""
         groups = context.layout.groups
-        if not groups:
-            return Skipped(reason="no groups were settled")
         empty = read_empty(context.layout, context.plan.launch.max_model_len)
         padded: dict[tuple[str, int, float], list[GroupLayout]] = {}
         for group in groups:
             if group.wasted_share > THRESHOLD_PERCENT:
                 padded.setdefault((group.kind, group.block_size, group.wasted_share), []).append(group)
-        return tuple(self._finding(alike) for alike in padded.values() if _matters(alike, empty))
+        return tuple(self._finding(alike) for alike in padded.values() if _matters(alike, groups, empty))
 
     def _finding(self, alike: list[GroupLayout]) -> Finding:
         group = alike[0]
@@ -70,11 +73,16 @@ class PagePadding(Rule):
         )
 
 
-def _matters(alike: list[GroupLayout], empty: EmptyBytes | None) -> bool:
-    """Whether the groups' padding is a part of the pool worth a word; where that is not settled, it is."""
-    if empty is None:
-        return True
-    return empty.share(sum(group.wasted_bytes_per_block * (group.blocks_per_request or 0) for group in alike)) > POOL_PERCENT
+def _matters(alike: list[GroupLayout], groups: tuple[GroupLayout, ...], empty: EmptyBytes | None) -> bool:
+    """Whether the groups' padding is a part of a full request worth a word; where that is not settled, it is.
+
+    Before the pool is settled, a request's pages stand in for its blocks.
+    """
+    padding = sum(group.wasted_bytes_per_block * (group.blocks_per_request or 0) for group in alike)
+    if empty is not None:
+        return empty.share(padding) > POOL_PERCENT
+    pages = [group.page_bytes_per_block * group.blocks_per_request for group in groups if group.blocks_per_request is not None]
+    return len(pages) < len(groups) or 100 * padding > POOL_PERCENT * sum(pages)
 
 
 class EmptyShareOfPool(Rule):
@@ -91,20 +99,22 @@ class EmptyShareOfPool(Rule):
     ## What to do
     It depends on the largest part, which the finding names: compare other `--block-size` and `--kv-cache-dtype` values, or plan without
     a draft model, whose few layers take whole blocks.
+
+    ## Example
+    DeepSeek-V4-Flash: 13.6 % of a full request is empty, though no page loses more than 1.7 %.
     """
 
     id = "KV207"
     name = "empty-share-of-pool"
     severity = "info"
     urls = ("https://github.com/vllm-project/vllm/pull/29303", "https://github.com/vllm-project/vllm/pull/51108")
+    requires = (REQUEST_BLOCKS,)
 
-    def check(self, context: RuleContext) -> tuple[Finding, ...] | Skipped:
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
         """Report the share with its parts, the largest of which decides the advice."""
         longest = context.plan.launch.max_model_len
         empty = read_empty(context.layout, longest)
-        if empty is None:
-            return Skipped(reason="what a request holds was not settled")
-        if empty.percent <= THRESHOLD_PERCENT:
+        if empty is None or empty.percent <= THRESHOLD_PERCENT:
             return ()
         parts = {"padding": empty.padding_bytes, "idle": empty.idle_bytes, "unfilled": empty.unfilled_bytes}
         told = ", ".join(f"{percent(empty.share(size))} {_PARTS[part][0]}" for part, size in parts.items() if size)

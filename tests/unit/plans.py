@@ -216,7 +216,12 @@ def pull_request_51108() -> Plan:
         used_bytes=835_584,
         backend=None,
     )
-    return plan(group((attention,)), group((state,)), group((hidden,)), launch={"max_model_len": 262_144, "mamba_cache_mode": "align"})
+    return plan(
+        group((attention,), blocks_per_request=482),
+        group((state,), blocks_per_request=2),
+        group((hidden,), blocks_per_request=1928),
+        launch={"max_model_len": 262_144, "mamba_cache_mode": "align"},
+    )
 
 
 def deepseek_v3_2() -> Plan:

@@ -28,7 +28,7 @@ def before_pull_request_51108() -> Plan:
     """What 0.27.1 made of the same three layers: hidden states in blocks of 181 tokens, and no launch."""
     after = plans.pull_request_51108()
     hidden = dataclasses.replace(after.groups[2].layers[0], block_size=181, used_bytes=1_112_064)
-    group = dataclasses.replace(after.groups[2], layers=(hidden,), block_size=181)
+    group = dataclasses.replace(after.groups[2], layers=(hidden,), block_size=181, blocks_per_request=1449)
     return dataclasses.replace(
         after,
         groups=(*after.groups[:2], group),
