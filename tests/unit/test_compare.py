@@ -238,7 +238,8 @@ def test_the_empty_share_counts_padding_and_idle_room_by_the_blocks_that_a_reque
 
 def test_a_model_of_many_is_told_in_a_few_words() -> None:
     assert short(compared(before_pull_request_51108(), plans.pull_request_51108())) == (
-        "now launches; hash block 98,464 -> 136; empty share of a full request; KV201 appeared; KV207 appeared; KV302 appeared; KV101 went"
+        "now launches; hash block 98,464 -> 136; a full request holds, a full request costs, empty share of a full request; "
+        "KV201 appeared; KV207 appeared; KV302 appeared; KV101 went"
     )
     assert short(compared(plans.pull_request_51108(), before_pull_request_51108())).startswith("now refused; hash block 136 -> 98,464; ")
     moved = plans.plan(*plans.llama().groups, launch={"max_num_seqs": 8, "dtype": "x", "async_scheduling": False, "chunked_prefill": False})
