@@ -30,7 +30,10 @@ Verdict = Literal["ok", "warning", "refused", "failed", "unassessed"]
 
 @dataclass(frozen=True, kw_only=True)
 class RequestReport:
-    """What was asked. ``model`` is what the user wrote, ``None`` for specs given directly; sizes are as vLLM settled them."""
+    """What was asked. ``model`` is what the user wrote, ``None`` for specs given directly; sizes are as vLLM settled them.
+
+    ``given_arguments`` are those of vLLM's that were given, by its parser's names; ``None`` in a report of a kvdoctor that did not ask.
+    """
 
     model: str | None
     revision: str | None
@@ -45,6 +48,7 @@ class RequestReport:
     tensor_parallel_size: int | None
     pipeline_parallel_size: int | None
     max_model_len: int | None
+    given_arguments: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +137,7 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         schema_version=SCHEMA_VERSION,
         kvdoctor_version=__version__,
         verdict=_verdict(plan, findings),
-        request=_report_request(request, plan.launch),
+        request=_report_request(request, plan),
         gpu=GpuReport(
             name=request.gpu.name,
             device_name=request.gpu.device_name,
@@ -210,21 +214,23 @@ def _read_refusal(request: LaunchRequest, plan: Plan) -> RefusalReading | None:
     return None if isinstance(reading, NoMemoryForBlocks) and "num_gpu_blocks_override" in given else reading
 
 
-def _report_request(request: LaunchRequest, launch: LaunchFacts) -> RequestReport:
+def _report_request(request: LaunchRequest, plan: Plan) -> RequestReport:
+    launch, given = plan.launch, plan.given_arguments
     return RequestReport(
         model=without_secrets(request.model.text) if request.model else None,
         revision=request.model.revision if request.model else None,
         specs_given=request.specs is not None,
-        vllm_args=hide_arguments(request.vllm_args),
+        vllm_args=hide_arguments(request.all_args),
         environment=hide_environment(request.environment),
         usage=request.usage,
         gpu=request.gpu.name,
         kv_cache_memory_bytes=request.kv_cache_memory_bytes,
-        trust_remote_code=request.trust_remote_code,
+        trust_remote_code=request.trust_remote_code or given.get("trust_remote_code") is True,
         offline=request.offline,
         tensor_parallel_size=launch.tensor_parallel_size,
         pipeline_parallel_size=launch.pipeline_parallel_size,
         max_model_len=launch.max_model_len,
+        given_arguments=tuple(sorted(given)),
     )
 
 

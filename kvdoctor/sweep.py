@@ -7,7 +7,6 @@ from typing import Literal
 
 from kvdoctor.diagnosis import Diagnosis, Verdict, verdict_line
 from kvdoctor.errors import BadRequest, KvdoctorError
-from kvdoctor.launches.command_line import has_flag
 from kvdoctor.secrets import hide_setting
 from kvdoctor.waste import empty_percent
 
@@ -104,17 +103,13 @@ def parse_variations(texts: Iterable[str]) -> tuple[Variation, ...]:
     return tuple(Variation(name=name, values=tuple(given)) for name, given in values.items())
 
 
-def make_grid(models: Sequence[str | None], variations: Sequence[Variation], vllm_arguments: Sequence[str]) -> tuple[Cell, ...]:
+def make_grid(models: Sequence[str | None], variations: Sequence[Variation]) -> tuple[Cell, ...]:
     """Combine every model with every value; the last variation moves fastest.
 
     Raises:
-        BadRequest: the grid is too large, or an argument both varies and is given.
+        BadRequest: the grid is too large.
 
     """
-    for variation in variations:
-        flags = [word for value in ("on", "off") for word in _words(variation.name, value)]
-        if variation.name not in OWN and has_flag(vllm_arguments, *flags):
-            raise BadRequest(f"{flags[0]} is varied, and given after -- as well", hint="Leave one of them out.")
     size = len(models)
     for variation in variations:
         size *= len(variation.values)

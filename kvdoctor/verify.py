@@ -111,7 +111,7 @@ def verify(
             source=plan.engine.source,
             gpu=request.gpu.name,
             usage=request.usage,
-            vllm_args=hide_arguments(request.vllm_args),
+            vllm_args=hide_arguments(request.all_args),
             kv_cache_bytes=found.kv_cache_bytes,
             budget=budget.text,
             plans=found.plans,

@@ -1,7 +1,6 @@
 """``kvdoctor compare``: two launches, or a folder of models on two sides, and what differs."""
 
 import functools
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,11 +8,11 @@ import typer
 
 from kvdoctor.cli import options
 from kvdoctor.cli.output import check_output, terminal, write_report
+from kvdoctor.cli.planning import notes_once, planning
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, BadRequest
 
 if TYPE_CHECKING:
-    from kvdoctor.cli.compare_sides import Common, Own
-    from kvdoctor.compare import Comparison, Limits
+    from kvdoctor.compare import Comparison
     from kvdoctor.compare.many import ManyComparison
 
 EPILOG = (
@@ -41,7 +40,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     before_gpu: Annotated[str | None, typer.Option("--before-gpu", metavar="NAME", help="The GPU of the before side.")] = None,
     after_gpu: Annotated[str | None, typer.Option("--after-gpu", metavar="NAME", help="The GPU of the after side.")] = None,
     vllm: options.Vllm = None,
-    gpu: options.OptionalGpuName = None,
+    gpu: options.GpuName = None,
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
@@ -72,62 +71,37 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 ) -> int:
     """Show what changes between two launches: another vLLM, other arguments, another GPU, another model."""
     # Not at the top: `--help` must answer before these are read.
-    from kvdoctor.cli.compare_sides import Common, Own  # noqa: PLC0415
-    from kvdoctor.cli.planning import notes_once  # noqa: PLC0415
-    from kvdoctor.cli.request import given_words, named_engine  # noqa: PLC0415
-    from kvdoctor.compare.interface import Limits  # noqa: PLC0415
+    from kvdoctor.cli.compare_all import compare_folder  # noqa: PLC0415
+    from kvdoctor.cli.compare_sides import Own, plan_sides  # noqa: PLC0415
+    from kvdoctor.cli.request import common  # noqa: PLC0415
+    from kvdoctor.compare import Limits, compare  # noqa: PLC0415
     from kvdoctor.report import render_comparison, render_many  # noqa: PLC0415
 
     check_output(output)
+    if every is not None and (sides or specs is not None):
+        raise BadRequest("--all takes its models from DIR, and another is given", hint="Leave out BEFORE, AFTER and --specs.")
     limits = Limits(
         max_token_loss_percent=max_token_loss, max_hash_growth_percent=max_hash_growth, max_waste_growth_points=max_waste_growth
     )
     note = notes_once(quiet=quiet)
-    words = given_words(context.obj, args_file)
-    common = Common(
-        vllm_arguments=tuple(words),
-        vllm=named_engine(vllm, words, note=note),
-        gpu=gpu,
-        kv_cache_memory=kv_cache_memory,
-        usage=usage.value,
-        specs=specs,
-        trust_remote_code=trust_remote_code,
-        offline=offline,
-        timeout=timeout,
-        verbose=verbose,
-        quiet=quiet,
-        note=note,
-    )
+    shared = common(
+        context.obj, args_file, vllm=vllm, gpu=gpu, kv_cache_memory=kv_cache_memory, usage=usage.value, specs=specs,
+        trust_remote_code=trust_remote_code, offline=offline, note=note,
+    )  # fmt: skip
     own = (
         Own(name="before", vllm=before_vllm, arguments=before_args, gpu=before_gpu),
         Own(name="after", vllm=after_vllm, arguments=after_args, gpu=after_gpu),
     )
-    if every is not None:
-        many = _compare_all(every, sides or [], own, common, limits)
-        text, code = functools.partial(render_many, many), _worst(many)
-    else:
-        comparison = _compare_two(sides or [], own, common, limits)
-        text, code = functools.partial(render_comparison, comparison), exit_code_of(comparison)
+    with planning(offline=offline, timeout=timeout, verbose=verbose, quiet=quiet, note=note) as service:
+        if every is not None:
+            many = compare_folder(every, own, shared, limits, service, quiet=quiet)
+            text, code = functools.partial(render_many, many), _worst(many)
+        else:
+            comparison = compare(*plan_sides(sides or [], own, shared, service, quiet=quiet), limits)
+            text, code = functools.partial(render_comparison, comparison), exit_code_of(comparison)
     width, color = terminal(output)
     write_report(text(report_format.value, width=width, color=color), output)
     return code
-
-
-def _compare_two(texts: list[str], own: tuple["Own", "Own"], common: "Common", limits: "Limits") -> "Comparison":
-    from kvdoctor.cli.compare_sides import find_sides, plan_sides  # noqa: PLC0415 - as above
-    from kvdoctor.compare import compare  # noqa: PLC0415
-
-    with ExitStack() as owned:
-        before, after = plan_sides(find_sides(texts, own, common, owned), common)
-    return compare(before, after, limits)
-
-
-def _compare_all(directory: Path, texts: list[str], own: tuple["Own", "Own"], common: "Common", limits: "Limits") -> "ManyComparison":
-    from kvdoctor.cli.compare_all import compare_folder  # noqa: PLC0415 - as above
-
-    if texts or common.specs is not None:
-        raise BadRequest("--all takes its models from DIR, and another is given", hint="Leave out BEFORE, AFTER and --specs.")
-    return compare_folder(directory, own, common, limits)
 
 
 def exit_code_of(comparison: "Comparison") -> int:

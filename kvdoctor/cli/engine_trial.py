@@ -2,25 +2,22 @@
 
 import importlib.util
 import sys
-from collections.abc import Iterable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from kvdoctor import __version__
+from kvdoctor.assess import Launch, Outcome, Planning
 from kvdoctor.cli.console import progress_bar
-from kvdoctor.cli.planning import EngineFinder, open_pool, say_note
-from kvdoctor.cli.request import launch_request
+from kvdoctor.cli.request import Common
 from kvdoctor.engines import releases
 from kvdoctor.engines.examine import applies, examine
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.needed_names import NEEDED
 from kvdoctor.errors import BadRequest, KvdoctorError, Unassessed
-from kvdoctor.launches.gpus import DEFAULT_GPU
 from kvdoctor.launches.model_folder import LAUNCH_FILE, ModelFolder, asks_for_code, find_model_folders
 from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.trial import BUDGET_BYTES, SCHEMA_VERSION, Trial, conclude, read_outcome, try_sample
-from kvdoctor.workers.pool import Job, Outcome
 
 # Those of the contract test: one for each way of keeping a cache, and each planned by every tested release.
 SAMPLES = (
@@ -40,7 +37,7 @@ _PACKAGE = Path(__file__).parents[1]
 _PLACES = (_PACKAGE / "samples", _PACKAGE.parent / "sample_configs")
 
 
-def try_engine(text: str | None, *, samples: Path | None, offline: bool, timeout: float, verbose: bool, quiet: bool) -> Trial:
+def try_engine(text: str | None, service: Planning, *, samples: Path | None, quiet: bool, note: Callable[[str], None]) -> Trial:
     """Examine the engine that ``text`` names, and have it and the newest tested release plan the samples.
 
     Raises:
@@ -48,25 +45,23 @@ def try_engine(text: str | None, *, samples: Path | None, offline: bool, timeout
 
     """
     folders = _samples(samples)
-    engines = EngineFinder(offline=offline, quiet=quiet)
-    engine = engines.find(text)
+    engine = service.engine(text)
     lost = examine(source_of(engine), engine.vllm_version)
-    baseline = _baseline(engine, engines, quiet=quiet)
+    baseline = _baseline(engine, service, note)
     both = [engine] if baseline is None else [engine, baseline]
     got: dict[tuple[str, Engine], Outcome] = {}
-    with ExitStack() as owned:
-        jobs: list[Job] = []
-        owners: list[tuple[str, Engine]] = []
-        for folder in folders:
-            try:
-                request = _request(folder, owned, own_gpu=samples is not None, quiet=quiet)
-            except KvdoctorError as error:
-                got |= {(folder.name, one): error for one in both}
-                continue
-            jobs += [Job(engine=one, request=request) for one in both]
-            owners += [(folder.name, one) for one in both]
-        planned = _plan(jobs, timeout=timeout, verbose=verbose, quiet=quiet)
-        got |= {owners[number]: outcome for number, outcome in planned.items()}
+    owners: dict[int, tuple[str, Engine]] = {}
+    for folder in folders:
+        try:
+            request = _request(folder, own_gpu=samples is not None, note=note)
+        except KvdoctorError as error:
+            got |= {(folder.name, one): error for one in both}
+            continue
+        owners |= {service.submit(Launch(engine=one, request=request)): (folder.name, one) for one in both}
+    with progress_bar(len(owners), quiet=quiet) as advance:
+        for number, outcome in service.outcomes():
+            advance()
+            got[owners[number]] = outcome
     tried = tuple(
         try_sample(folder.name, got[folder.name, engine], None if baseline is None else got[folder.name, baseline]) for folder in folders
     )
@@ -104,7 +99,7 @@ def source_of(engine: Engine) -> Path:
     return Path(spec.origin).parents[1]
 
 
-def _baseline(engine: Engine, engines: EngineFinder, *, quiet: bool) -> Engine | None:
+def _baseline(engine: Engine, service: Planning, note: Callable[[str], None]) -> Engine | None:
     """Find the newest tested release, and for that itself the one before it; without it nothing is compared."""
     # An edited checkout is compared with the release that it calls itself.
     own = None if engine.source.startswith("checkout ") else (engine.vllm_version or "").partition("+")[0]
@@ -112,9 +107,9 @@ def _baseline(engine: Engine, engines: EngineFinder, *, quiet: bool) -> Engine |
     if version is None:
         return None
     try:
-        return engines.find(version)
+        return service.engine(version)
     except Unassessed as error:
-        say_note(f"not compared with vLLM {version}: {error.message}", quiet=quiet)
+        note(f"not compared with vLLM {version}: {error.message}")
         return None
 
 
@@ -127,35 +122,24 @@ def _samples(given: Path | None) -> tuple[ModelFolder, ...]:
     return tuple(folder for folder in find_model_folders(place, option="--samples") if folder.name in SAMPLES)
 
 
-def _request(folder: ModelFolder, owned: ExitStack, *, own_gpu: bool, quiet: bool) -> LaunchRequest:
+def _request(folder: ModelFolder, *, own_gpu: bool, note: Callable[[str], None]) -> LaunchRequest:
     if folder.broken is not None:
         raise folder.broken
     if asks_for_code(folder.args):
         raise BadRequest(f"the {LAUNCH_FILE} of {folder.name} may let code from the model's repository run", hint="Leave that sample out.")
-    return owned.enter_context(
-        launch_request(
-            model=folder.model,
-            vllm_arguments=folder.args,
-            # One GPU for kvdoctor's own: a worker is started for each, and with a given budget the layout is what matters.
-            gpu=(folder.gpu if own_gpu else None) or DEFAULT_GPU,
-            kv_cache_memory=str(BUDGET_BYTES),
-            usage="serve",
-            specs=folder.specs,
-            trust_remote_code=False,
-            offline=True,
-            note=lambda text: say_note(text, quiet=quiet),
-            launch_file_taken=True,
-        )
-    )
-
-
-def _plan(jobs: list[Job], *, timeout: float, verbose: bool, quiet: bool) -> dict[int, Outcome]:
-    got: dict[int, Outcome] = {}
-    with progress_bar(len(jobs), quiet=quiet) as advance, open_pool(jobs, timeout=timeout, verbose=verbose, quiet=quiet) as pool:
-        for number, outcome in pool.outcomes():
-            advance()
-            got[number] = outcome
-    return got
+    return Common(
+        vllm_arguments=folder.args,
+        vllm=None,
+        # One GPU for kvdoctor's own: a worker is started for each, and with a given budget the layout is what matters.
+        gpu=folder.gpu if own_gpu else None,
+        kv_cache_memory=str(BUDGET_BYTES),
+        usage="serve",
+        specs=folder.specs,
+        trust_remote_code=False,
+        offline=True,
+        note=note,
+        launch_file_taken=True,
+    ).request(folder.model)
 
 
 def _answered(got: Iterable[Outcome]) -> str | None:

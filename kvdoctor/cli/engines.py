@@ -1,6 +1,5 @@
 """``kvdoctor engines``: the releases of vLLM that are kept in the cache."""
 
-import functools
 from collections.abc import Iterable
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -10,8 +9,9 @@ from typing import Annotated
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import one_line, progress, say
+from kvdoctor.cli.console import progress
 from kvdoctor.cli.output import check_output, terminal, write_report
+from kvdoctor.cli.planning import notes_once, planning
 from kvdoctor.cli.version import installed
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, Unassessed
 
@@ -66,7 +66,7 @@ def add(versions: Versions, verbose: Details = False, quiet: options.Quiet = Fal
     for version in versions:
         check_release(version)
     store = Store()
-    note = functools.partial(_note, quiet=quiet)
+    note = notes_once(quiet=quiet)
     for version in versions:
         known = store.find(version) is not None
         with progress(quiet=quiet) as step:
@@ -106,13 +106,15 @@ def try_out(  # noqa: PLR0917 - typer takes one parameter an option
     from kvdoctor.report.trial import render_trial  # noqa: PLC0415
 
     check_output(output)
-    trial = try_engine(engine, samples=samples, offline=offline, timeout=timeout, verbose=verbose, quiet=quiet)
+    note = notes_once(quiet=quiet)
+    with planning(offline=offline, timeout=timeout, verbose=verbose, quiet=quiet, note=note) as service:
+        trial = try_engine(engine, service, samples=samples, quiet=quiet, note=note)
     if samples is None and not trial.source.startswith("checkout "):
         # Not of a checkout, which changes, nor of other samples, which say something else.
         try:
             keep_trial(trial)
         except Unassessed as error:
-            _note(error.message, quiet=quiet)
+            note(error.message)
     width, color = terminal(output)
     write_report(render_trial(trial, report_format.value, width=width, color=color), output)
     return {"usable": EXIT_OK, "partly usable": EXIT_FINDING, "not usable": EXIT_UNASSESSED}[trial.conclusion]
@@ -167,8 +169,3 @@ def _mib(size: int) -> str:
 
 def _day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).astimezone().strftime("%Y-%m-%d %H:%M") if seconds else "never"
-
-
-def _note(text: str, *, quiet: bool) -> None:
-    if not quiet:
-        say(f"kvdoctor: note: {one_line(text)}")

@@ -3,12 +3,9 @@
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import progress, say_log
-from kvdoctor.cli.hub import settle_network
+from kvdoctor.cli.console import progress
 from kvdoctor.cli.output import check_output, terminal, write_report
-from kvdoctor.cli.planning import notes_once
-from kvdoctor.cli.request import given_words, launch_request, named_engine
-from kvdoctor.launches.gpus import DEFAULT_GPU
+from kvdoctor.cli.planning import notes_once, planning
 
 EPILOG = "What follows -- is vLLM's own: its arguments, or the whole `vllm serve MODEL ...` line, pasted."
 
@@ -17,7 +14,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     context: typer.Context,
     model: options.Model = None,
     vllm: options.Vllm = None,
-    gpu: options.GpuName = DEFAULT_GPU,
+    gpu: options.GpuName = None,
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
@@ -35,43 +32,25 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 ) -> int:
     """Show the KV-cache layout that vLLM will build for a model, and whether it will launch."""
     # Not at the top: `--help` must answer before these are read.
+    from kvdoctor.cli.request import common  # noqa: PLC0415
     from kvdoctor.diagnosis import diagnose  # noqa: PLC0415
-    from kvdoctor.engines.find import find_engine  # noqa: PLC0415
     from kvdoctor.report import FORMATS  # noqa: PLC0415
     from kvdoctor.rules import choose_rules  # noqa: PLC0415
-    from kvdoctor.workers.client import Worker  # noqa: PLC0415
 
     note = notes_once(quiet=quiet)
     check_output(output)
     chosen, ignored = options.rule_selectors(select), options.rule_selectors(ignore)
     choose_rules(select=chosen, ignore=ignored)
-    words = given_words(context.obj, args_file)
-    vllm = named_engine(vllm, words, note=note)
-    with launch_request(
-        model=model,
-        vllm_arguments=words,
-        gpu=gpu,
-        kv_cache_memory=kv_cache_memory,
-        usage=usage.value,
-        specs=specs,
-        trust_remote_code=trust_remote_code,
-        offline=offline,
-        note=note,
-    ) as given:
-        request = settle_network(given, note=note)
+    asked = common(
+        context.obj, args_file, vllm=vllm, gpu=gpu, kv_cache_memory=kv_cache_memory, usage=usage.value, specs=specs,
+        trust_remote_code=trust_remote_code, offline=offline, note=note,
+    )  # fmt: skip
+    request = asked.request(model)
+    with planning(offline=offline, timeout=timeout, verbose=verbose, quiet=quiet, note=note) as service:
+        launch = service.launch(request, asked.vllm)
         with progress(quiet=quiet) as step:
-            engine = find_engine(vllm, offline=offline, on_step=step, note=note)
-        network = request.model is not None and request.model.kind == "hub" and not request.offline
-        with Worker(engine, environment=request.environment, network=network) as worker:
-            for text in (*engine.notes, *worker.notes):
-                note(text)
-            try:
-                with progress(quiet=quiet) as step:
-                    plan = worker.plan(request, timeout_seconds=timeout, on_step=step)
-            finally:
-                if verbose:
-                    say_log(worker.stderr())
-    diagnosis = diagnose(request, plan, select=chosen, ignore=ignored)
+            plan = service.plan(launch, on_step=step)
+    diagnosis = diagnose(launch.request, plan, select=chosen, ignore=ignored)
     width, color = terminal(output)
     write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
     return options.exit_code(diagnosis.verdict, [finding.severity for finding in diagnosis.findings], fail_on)

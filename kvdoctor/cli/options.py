@@ -54,8 +54,7 @@ Vllm = Annotated[
         help="Which vLLM answers: the installed one if not given, a release (0.27.1, fetched if need be), a checkout, or python:PATH.",
     ),
 ]
-GpuName = Annotated[str, typer.Option("--gpu", metavar="NAME", help="The GPU to assume: see `kvdoctor gpus`, or CAPABILITY:MEMORY.")]
-OptionalGpuName = Annotated[
+GpuName = Annotated[
     str | None, typer.Option("--gpu", metavar="NAME", help="The GPU to assume: see `kvdoctor gpus`, or CAPABILITY:MEMORY. [h100-80g]")
 ]
 KvCacheMemory = Annotated[

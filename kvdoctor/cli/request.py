@@ -1,19 +1,18 @@
 """From the command line's words to a LaunchRequest, with everything checked that needs no vLLM."""
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from kvdoctor.cli.console import hide
 from kvdoctor.errors import BadRequest
 from kvdoctor.json_file import read_json_object
-from kvdoctor.launches.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
-from kvdoctor.launches.gpus import Gpu, find_gpu
+from kvdoctor.launches.command_line import VllmCommand, parse_vllm_command, words_of_text
+from kvdoctor.launches.gpus import DEFAULT_GPU, Gpu, find_gpu
 from kvdoctor.launches.model_folder import LAUNCH_FILE, untaken_keys
-from kvdoctor.launches.model_reference import resolved_model
+from kvdoctor.launches.model_reference import find_model
 from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.launches.sizes import parse_size
 from kvdoctor.text_file import read_text
@@ -21,58 +20,85 @@ from kvdoctor.text_file import read_text
 _ARGS_FILE = "vLLM's arguments as on a shell's command line"
 
 
-@contextmanager
-def launch_request(
+@dataclass(frozen=True, kw_only=True)
+class Common:
+    """What every launch of a command shares. ``vllm_arguments`` are the words behind ``--`` and in ``--args-file``."""
+
+    vllm_arguments: tuple[str, ...]
+    vllm: str | None
+    gpu: str | None
+    kv_cache_memory: str | None
+    usage: Literal["serve", "llm"]
+    specs: Path | None
+    trust_remote_code: bool
+    offline: bool
+    note: Callable[[str], None]
+    launch_file_taken: bool = False
+
+    def request(
+        self,
+        model: str | None,
+        *,
+        more_arguments: Sequence[str] = (),
+        varied_arguments: Sequence[str] = (),
+        gpu: str | None = None,
+        kv_cache_memory: str | None = None,
+    ) -> LaunchRequest:
+        """Make the request of one launch. ``more_arguments`` are vLLM's too, after the others: the last of two counts."""
+        hide((*self.vllm_arguments, *more_arguments, *varied_arguments), {})
+        command = _extended(parse_vllm_command(self.vllm_arguments), more_arguments)
+        hide(command.arguments, command.environment)
+        if command.left_out:
+            self.note(f"not vLLM's, and left out of account: {', '.join(command.left_out)}")
+        _note_exported(command, self.note)
+        text = _one_model(model, command, self.specs)
+        assumed = _gpu(gpu or self.gpu or DEFAULT_GPU, self.note)
+        budget = kv_cache_memory or self.kv_cache_memory
+        if text is not None and not self.launch_file_taken:
+            keys = untaken_keys(text, gpu=assumed.name, args=command.arguments)
+            if keys:
+                self.note(f"not taken from the {LAUNCH_FILE} beside the model, which `compare --all` reads: {', '.join(keys)}")
+        return LaunchRequest(
+            model=None if text is None else find_model(text),
+            specs=read_json_object(self.specs, what="a file of layer specs", unique_keys=True) if self.specs else None,
+            vllm_args=command.arguments,
+            environment=command.environment,
+            gpu=assumed,
+            usage=self.usage,
+            kv_cache_memory_bytes=None if budget is None else parse_size(budget, "--kv-cache-memory"),
+            trust_remote_code=self.trust_remote_code,
+            offline=self.offline,
+            model_position=command.model_position,
+            varied_args=tuple(varied_arguments),
+        )
+
+
+def common(
+    after: Sequence[str] | None,
+    args_file: Path | None,
     *,
-    model: str | None,
-    vllm_arguments: Sequence[str],
-    gpu: str,
+    vllm: str | None,
+    gpu: str | None,
     kv_cache_memory: str | None,
     usage: Literal["serve", "llm"],
     specs: Path | None,
     trust_remote_code: bool,
     offline: bool,
     note: Callable[[str], None],
-    more_arguments: Sequence[str] = (),
-    launch_file_taken: bool = False,
-) -> Iterator[LaunchRequest]:
-    """Build the request. It is good inside the ``with`` only: a config file may be held in a temporary directory.
-
-    ``note`` hears what was left out of account. ``more_arguments`` are vLLM's too, after the others: the last of two counts.
-    ``launch_file_taken`` says that what a ``launch.toml`` beside the model holds is in them.
-    """
-    hide((*vllm_arguments, *more_arguments), {})
-    command = _extended(parse_vllm_command(vllm_arguments), more_arguments)
-    hide(command.arguments, command.environment)
-    if command.left_out:
-        note(f"not vLLM's, and left out of account: {', '.join(command.left_out)}")
-    _note_exported(command, note)
-    text = _one_model(model, command, specs)
-    if kv_cache_memory is not None and has_flag(command.arguments, "--kv-cache-memory-bytes"):
-        raise BadRequest(
-            "the KV-cache budget is given twice: --kv-cache-memory and vLLM's --kv-cache-memory-bytes", hint="Give one of them."
-        )
-    request = LaunchRequest(
-        model=None,
-        specs=read_json_object(specs, what="a file of layer specs", unique_keys=True) if specs else None,
-        vllm_args=command.arguments,
-        environment=command.environment,
-        gpu=_gpu(gpu, note),
+) -> Common:
+    """Put together what the launches of a command share; ``after`` are the words behind ``--``."""
+    words = given_words(after, args_file)
+    return Common(
+        vllm_arguments=tuple(words),
+        vllm=named_engine(vllm, words, note=note),
+        gpu=gpu,
+        kv_cache_memory=kv_cache_memory,
         usage=usage,
-        kv_cache_memory_bytes=None if kv_cache_memory is None else parse_size(kv_cache_memory, "--kv-cache-memory"),
-        trust_remote_code=trust_remote_code or has_flag(command.arguments, "--trust-remote-code"),
+        specs=specs,
+        trust_remote_code=trust_remote_code,
         offline=offline,
-        model_position=command.model_position,
+        note=note,
     )
-    if text is None:
-        yield request
-        return
-    with resolved_model(text) as reference:
-        if reference.revision is not None and has_flag(command.arguments, "--revision"):
-            raise BadRequest(f"the revision is given twice: {text} and vLLM's --revision", hint="Give one of them.")
-        if not launch_file_taken and (keys := untaken_keys(text, gpu=request.gpu.name, args=command.arguments)):
-            note(f"not taken from the {LAUNCH_FILE} beside the model, which `compare --all` reads: {', '.join(keys)}")
-        yield replace(request, model=reference)
 
 
 def given_words(after: Sequence[str] | None, args_file: Path | None) -> list[str]:

@@ -8,8 +8,8 @@ import typer
 from kvdoctor.cli import options
 from kvdoctor.cli.console import say
 from kvdoctor.cli.output import check_output, terminal, write_report
+from kvdoctor.cli.planning import notes_once, planning
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED
-from kvdoctor.launches.gpus import DEFAULT_GPU
 
 if TYPE_CHECKING:
     from kvdoctor.sweep import Sweep
@@ -50,7 +50,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         Best, typer.Option("--best", help="Mark the best row by this: most tokens or concurrency, least waste, smallest block.")
     ] = Best.TOKENS,
     vllm: options.Vllm = None,
-    gpu: options.GpuName = DEFAULT_GPU,
+    gpu: options.GpuName = None,
     kv_cache_memory: options.KvCacheMemory = None,
     usage: options.UsageContext = options.Usage.SERVE,
     specs: options.Specs = None,
@@ -66,8 +66,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     """Plan every combination of the values that vary, a row each."""
     # Not at the top: `--help` must answer before these are read.
     from kvdoctor import __version__  # noqa: PLC0415
-    from kvdoctor.cli.planning import notes_once  # noqa: PLC0415
-    from kvdoctor.cli.request import given_words, launch_request, named_engine  # noqa: PLC0415
+    from kvdoctor.cli.request import common  # noqa: PLC0415
     from kvdoctor.cli.sweep_grid import plan_grid  # noqa: PLC0415
     from kvdoctor.report import render_sweep  # noqa: PLC0415
     from kvdoctor.secrets import hide_arguments, hide_setting  # noqa: PLC0415
@@ -75,31 +74,14 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 
     check_output(output)
     note = notes_once(quiet=quiet)  # every cell has the same to say
-    vllm_arguments = tuple(given_words(context.obj, args_file))
-    vllm = named_engine(vllm, vllm_arguments, note=note)
+    shared = common(
+        context.obj, args_file, vllm=vllm, gpu=gpu, kv_cache_memory=kv_cache_memory, usage=usage.value, specs=specs,
+        trust_remote_code=trust_remote_code, offline=offline, note=note,
+    )  # fmt: skip
     variations = parse_variations(vary or ())
-    cells = make_grid(models or [None], variations, vllm_arguments)
-    planned = plan_grid(
-        cells,
-        request_of=lambda cell: launch_request(
-            model=cell.model,
-            vllm_arguments=vllm_arguments,
-            more_arguments=cell.vllm_arguments,
-            gpu=cell.values.get("gpu", gpu),
-            kv_cache_memory=cell.values.get("kv-cache-memory", kv_cache_memory),
-            usage=usage.value,
-            specs=specs,
-            trust_remote_code=trust_remote_code,
-            offline=offline,
-            note=note,
-        ),
-        vllm=vllm,
-        offline=offline,
-        timeout=timeout,
-        verbose=verbose,
-        quiet=quiet,
-        note=note,
-    )
+    cells = make_grid(models or [None], variations)
+    with planning(offline=offline, timeout=timeout, verbose=verbose, quiet=quiet, note=note) as service:
+        planned = plan_grid(cells, shared, service, quiet=quiet)
     if planned.stopped is not None and not planned.rows:
         raise planned.stopped
     if len(planned.failures) == len(cells) and len({error.message for error in planned.failures}) == 1:
@@ -109,7 +91,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         schema_version=SCHEMA_VERSION,
         kvdoctor_version=__version__,
         models=tuple(dict.fromkeys(row.model for row in rows)),
-        vllm_args=hide_arguments(vllm_arguments),
+        vllm_args=hide_arguments(shared.vllm_arguments),
         varied={variation.name: tuple(hide_setting(variation.name, value) for value in variation.values) for variation in variations},
         best_by=best.value,
         planned=len(cells),

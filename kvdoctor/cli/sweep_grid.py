@@ -1,17 +1,14 @@
 """A sweep's grid planned, as far as it gets."""
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kvdoctor.assess import Planning
 from kvdoctor.cli.console import Stopped, progress_bar
-from kvdoctor.cli.hub import settle_network
-from kvdoctor.cli.planning import EngineFinder, open_pool
+from kvdoctor.cli.request import Common
 from kvdoctor.diagnosis import diagnose
 from kvdoctor.errors import KvdoctorError
-from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.sweep import Cell, SweepRow, read_row
-from kvdoctor.workers.pool import Job
 
 
 @dataclass(kw_only=True)
@@ -23,39 +20,31 @@ class Planned:
     stopped: Stopped | None = None
 
 
-def plan_grid(
-    cells: Sequence[Cell],
-    *,
-    request_of: Callable[[Cell], AbstractContextManager[LaunchRequest]],
-    vllm: str | None,
-    offline: bool,
-    timeout: float,
-    verbose: bool,
-    quiet: bool,
-    note: Callable[[str], None],
-) -> Planned:
+def plan_grid(cells: Sequence[Cell], common: Common, service: Planning, *, quiet: bool) -> Planned:
     """Plan every cell. A signal ends that, and what is planned by then is kept."""
     planned = Planned()
-    with ExitStack() as owned:
-        # Engines last: a wrong request must not wait for a release to be fetched.
-        requests = [owned.enter_context(request_of(cell)) for cell in cells]
-        engines = EngineFinder(offline=offline, quiet=quiet)
-        jobs = [
-            Job(engine=engines.find(cell.values.get("vllm", vllm)), request=settle_network(request, note=note))
-            for cell, request in zip(cells, requests, strict=True)
-        ]
-        try:
-            with (
-                progress_bar(len(jobs), quiet=quiet) as advance,
-                open_pool(jobs, timeout=timeout, verbose=verbose, quiet=quiet) as pool,
-            ):
-                for number, outcome in pool.outcomes():
-                    if isinstance(outcome, KvdoctorError):
-                        planned.failures.append(outcome)
-                        planned.rows[number] = read_row(cells[number], outcome)
-                    else:
-                        planned.rows[number] = read_row(cells[number], diagnose(jobs[number].request, outcome))
-                    advance()
-        except Stopped as stop:
-            planned.stopped = stop
+    requests = [
+        common.request(
+            cell.model,
+            varied_arguments=cell.vllm_arguments,
+            gpu=cell.values.get("gpu"),
+            kv_cache_memory=cell.values.get("kv-cache-memory"),
+        )
+        for cell in cells
+    ]
+    # Engines last: a wrong request must not wait for a release to be fetched.
+    launches = [service.launch(request, cell.values.get("vllm", common.vllm)) for cell, request in zip(cells, requests, strict=True)]
+    try:
+        numbers = {service.submit(launch): at for at, launch in enumerate(launches)}
+        with progress_bar(len(launches), quiet=quiet) as advance:
+            for number, outcome in service.outcomes():
+                at = numbers[number]
+                if isinstance(outcome, KvdoctorError):
+                    planned.failures.append(outcome)
+                    planned.rows[at] = read_row(cells[at], outcome)
+                else:
+                    planned.rows[at] = read_row(cells[at], diagnose(launches[at].request, outcome))
+                advance()
+    except Stopped as stop:
+        planned.stopped = stop
     return planned

@@ -1,6 +1,5 @@
 """``kvdoctor verify``: a real start-up log against the plan of the same launch."""
 
-import functools
 import stat
 import sys
 from dataclasses import dataclass, replace
@@ -10,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kvdoctor.cli import options
-from kvdoctor.cli.console import progress, say_log
+from kvdoctor.cli.console import progress
 from kvdoctor.cli.output import check_output, terminal, write_report
-from kvdoctor.cli.planning import say_note
+from kvdoctor.cli.planning import notes_once, planning
 from kvdoctor.errors import EXIT_FINDING, EXIT_OK, EXIT_UNASSESSED, BadRequest, Unassessed
 
 if TYPE_CHECKING:
@@ -49,23 +48,20 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 ) -> int:
     """Compare a real start-up log of vLLM with the plan of the same launch, figure by figure."""
     # Not at the top: `--help` must answer before these are read.
-    from kvdoctor.cli.hub import settle_network  # noqa: PLC0415
-    from kvdoctor.cli.request import launch_request  # noqa: PLC0415
-    from kvdoctor.engines.find import find_engine  # noqa: PLC0415
+    from kvdoctor.cli.request import Common  # noqa: PLC0415
     from kvdoctor.report import render_verification  # noqa: PLC0415
     from kvdoctor.verify import verify  # noqa: PLC0415
     from kvdoctor.verify_budget import budget_of, find_plan  # noqa: PLC0415
     from kvdoctor.vllm_text.launch_arguments import launch_arguments  # noqa: PLC0415
-    from kvdoctor.workers.client import Worker  # noqa: PLC0415
 
-    note = functools.partial(say_note, quiet=quiet)
+    note = notes_once(quiet=quiet)
     check_output(output)
     boot = _read(boot_log)
     taken = launch_arguments(boot.arguments or {})
     chosen = _settled(boot, model=model, vllm=vllm, gpu=gpu, has_arguments=context.obj is not None)
-    with launch_request(
-        model=chosen.model,
+    shared = Common(
         vllm_arguments=taken.words,
+        vllm=chosen.engine,
         gpu=chosen.gpu,
         kv_cache_memory=None,
         usage=usage.value if usage else "serve" if boot.usage == "serve" else "llm",
@@ -73,31 +69,23 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         trust_remote_code=trust_remote_code,
         offline=offline,
         note=note,
-        more_arguments=context.obj or (),
         launch_file_taken=True,  # it is the boot's launch that counts
-    ) as given:
-        request = settle_network(given, note=note)
+    )
+    request = shared.request(chosen.model, more_arguments=context.obj or ())
+    with planning(offline=offline, timeout=timeout, verbose=verbose, quiet=quiet, note=note) as service:
+        launch = service.launch(request, chosen.engine)
+        budget = budget_of(boot)
         with progress(quiet=quiet) as step:
-            engine = find_engine(chosen.engine, offline=offline, on_step=step, note=note)
-        network = request.model is not None and request.model.kind == "hub" and not request.offline
-        with Worker(engine, environment=request.environment, network=network) as worker, progress(quiet=quiet) as step:
-            for text in (*engine.notes, *worker.notes):
-                note(text)
-            try:
-                budget = budget_of(boot)
-                found = find_plan(
-                    boot,
-                    budget,
-                    lambda size: worker.plan(replace(request, kv_cache_memory_bytes=size), timeout_seconds=timeout, on_step=step),
-                )
-            finally:
-                if verbose:
-                    say_log(worker.stderr())
+            found = find_plan(
+                boot,
+                budget,
+                lambda size: service.plan(replace(launch, request=replace(launch.request, kv_cache_memory_bytes=size)), on_step=step),
+            )
     verification = verify(
         boot,
         found,
         budget,
-        request=request,
+        request=launch.request,
         log_name="stdin" if boot_log == "-" else boot_log,
         left_out=taken.left_out,
         notes=_notes(boot, taken, found.plan.engine.vllm_version, trust_remote_code=trust_remote_code),

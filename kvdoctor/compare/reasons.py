@@ -5,7 +5,6 @@ from collections.abc import Iterable
 
 from kvdoctor.compare.interface import Change, Reason, Value, Which
 from kvdoctor.diagnosis import Diagnosis
-from kvdoctor.launches.command_line import has_flag
 from kvdoctor.plan import LogRecord
 
 GROUPS = "groups"
@@ -34,21 +33,21 @@ _TOPICS: tuple[tuple[re.Pattern[str], tuple[str, ...]], ...] = tuple(
     )
 )
 
-# Settings whose default is vLLM's, and the flags that set them.
+# Settings whose default is vLLM's, and the arguments that set them, by the names of vLLM's parser.
 _SETTINGS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("launch.max_num_batched_tokens", ("--max-num-batched-tokens",)),
-    ("launch.max_num_seqs", ("--max-num-seqs",)),
-    ("launch.max_model_len", ("--max-model-len",)),
-    ("layout.prefix_caching", ("--enable-prefix-caching", "--no-enable-prefix-caching")),
-    ("launch.chunked_prefill", ("--enable-chunked-prefill", "--no-enable-chunked-prefill")),
-    ("launch.async_scheduling", ("--async-scheduling", "--no-async-scheduling")),
-    ("launch.mamba_cache_mode", ("--mamba-cache-mode",)),
-    ("launch.dtype", ("--dtype",)),
-    ("launch.kv_cache_dtype", ("--kv-cache-dtype",)),
-    ("engine.attention_backend_layers", ("--attention-backend", "--attention-config")),
-    ("memory.gpu_memory_utilization", ("--gpu-memory-utilization",)),
-    ("group_blocks", ("--block-size",)),
-    ("launch.extensible_kv_cache", ("--enable-extensible-kv-cache", "--no-enable-extensible-kv-cache")),
+    ("launch.max_num_batched_tokens", ("max_num_batched_tokens",)),
+    ("launch.max_num_seqs", ("max_num_seqs",)),
+    ("launch.max_model_len", ("max_model_len",)),
+    ("layout.prefix_caching", ("enable_prefix_caching",)),
+    ("launch.chunked_prefill", ("enable_chunked_prefill",)),
+    ("launch.async_scheduling", ("async_scheduling",)),
+    ("launch.mamba_cache_mode", ("mamba_cache_mode",)),
+    ("launch.dtype", ("dtype",)),
+    ("launch.kv_cache_dtype", ("kv_cache_dtype",)),
+    ("engine.attention_backend_layers", ("attention_backend", "attention_config")),
+    ("memory.gpu_memory_utilization", ("gpu_memory_utilization",)),
+    ("group_blocks", ("block_size",)),
+    ("launch.extensible_kv_cache", ("enable_extensible_kv_cache",)),
 )
 
 
@@ -75,27 +74,32 @@ def _about(record: LogRecord, keys: set[str]) -> tuple[str, ...]:
 
 
 def _given(before: Diagnosis, after: Diagnosis, changed: dict[str, Change]) -> list[Reason]:
-    """Say who set what changed: the arguments of one side, or neither's. What a config file holds cannot be seen."""
-    if any(has_flag(side.request.vllm_args, "--config") for side in (before, after)):
+    """Say who set what changed: the arguments of one side, or neither's. An older report does not say which it was given."""
+    sides = [side.request.given_arguments for side in (before, after) if side.request.given_arguments is not None]
+    if len(sides) < 2:  # noqa: PLR2004 - both
         return []
     reasons = []
     one_model = before.request.model == after.request.model
-    for key, flags in _SETTINGS:
+    for key, names in _SETTINGS:
         made = changed.get(key)
         # Where a launch was refused before there was a configuration, there is nothing that vLLM chose.
         if made is None or made.before is None or made.after is None:
             continue
-        given = [has_flag(side.request.vllm_args, *flags) for side in (before, after)]
+        given = [[name for name in names if name in side] for side in sides]
         if not any(given) and one_model:
-            text = f"{made.name}: neither side gives {flags[0]}; vLLM chose {_spelled(made.before)} before and {_spelled(made.after)} after"
+            chose = f"vLLM chose {_spelled(made.before)} before and {_spelled(made.after)} after"
+            text = f"{made.name}: neither side gives {_flag(names[0])}; {chose}"
             reasons.append(Reason(about=(key,), side="both", source="arguments", text=text))
         elif any(given) and not all(given):
             side: Which = "before" if given[0] else "after"
-            flag = next(flag for flag in flags if has_flag((before if given[0] else after).request.vllm_args, flag))
             value = _spelled(made.after if given[0] else made.before)
-            text = f"{made.name}: {flag} is given on the {side} side alone; vLLM chose {value} on the other"
+            text = f"{made.name}: {_flag(*given[0], *given[1])} is given on the {side} side alone; vLLM chose {value} on the other"
             reasons.append(Reason(about=(key,), side=side, source="arguments", text=text))
     return reasons
+
+
+def _flag(name: str, *_more: str) -> str:
+    return f"--{name.replace('_', '-')}"
 
 
 def _spelled(value: Value) -> str:

@@ -1,6 +1,7 @@
 """vLLM's arguments, read by vLLM's own parser."""
 
 import argparse
+import functools
 from typing import Any, NoReturn
 
 from kvdoctor.dryrun import compat
@@ -13,19 +14,33 @@ def read_arguments(request: LaunchRequest, model: str) -> argparse.Namespace:
     """Read the request as the parser of ``vllm serve`` (or that of ``LLM()``'s arguments, for ``--usage llm``) does.
 
     Raises:
-        BadRequest: with the parser's own complaint, or because it finds another model than ``model``.
+        BadRequest: with the parser's own complaint, or because something is given twice: the model, or what kvdoctor has an option for.
     """
     parser = _parser(request.usage)
-    arguments = parser.parse_args(["--model", model, *request.vllm_args])
+    arguments = parser.parse_args(["--model", model, *request.all_args])
     _refuse_second_model(model, arguments.model)
     _refuse_second_model(None, getattr(arguments, "model_tag", None))
     if request.model_position is not None and request.usage == "serve":
         _check_late_model(parser, request)
+    _refuse_what_is_given_twice(request)
     if request.model is not None and request.model.revision is not None:
         arguments.revision = request.model.revision
     if request.trust_remote_code:
         arguments.trust_remote_code = True
     return arguments
+
+
+def _refuse_what_is_given_twice(request: LaunchRequest) -> None:
+    given = _given(request.usage, request.vllm_args)
+    if request.kv_cache_memory_bytes is not None and "kv_cache_memory_bytes" in given:
+        raise BadRequest(
+            "the KV-cache budget is given twice: --kv-cache-memory and vLLM's --kv-cache-memory-bytes", hint="Give one of them."
+        )
+    if request.model is not None and request.model.revision is not None and "revision" in given:
+        raise BadRequest(f"the revision is given twice: {request.model.text} and vLLM's --revision", hint="Give one of them.")
+    twice = sorted(given.keys() & _given(request.usage, request.varied_args).keys())
+    if twice:
+        raise BadRequest(f"--{twice[0].replace('_', '-')} is varied, and given after -- as well", hint="Leave one of them out.")
 
 
 def engine_arguments(arguments: argparse.Namespace, usage: str) -> Any:
@@ -62,11 +77,22 @@ def given_arguments(request: LaunchRequest) -> dict[str, Any]:
 
     A value that is no number, flag or short word is ``None``: that it was given is all that rules need of it.
     """
-    parser = _parser(request.usage)
+    given = _given(request.usage, request.all_args)
+    return {name: _shown(name, value) for name, value in given.items()}
+
+
+def _given(usage: str, words: tuple[str, ...]) -> dict[str, Any]:
+    """What ``words`` give, by the names of vLLM's parser, without its defaults."""
+    return vars(_parser_without_defaults(usage).parse_args(list(words)))
+
+
+@functools.cache
+def _parser_without_defaults(usage: str) -> argparse.ArgumentParser:
+    parser = _parser(usage)
     parser._defaults.clear()
     for action in parser._actions:
         action.default = argparse.SUPPRESS
-    return {name: _shown(name, value) for name, value in vars(parser.parse_args(list(request.vllm_args))).items()}
+    return parser
 
 
 def _shown(name: str, value: Any) -> bool | int | float | str | None:

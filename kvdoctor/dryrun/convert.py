@@ -35,14 +35,14 @@ def kind_of(spec: Any) -> str:
     return next((KINDS[base.__name__] for base in type(spec).__mro__ if base.__name__ in KINDS), "other")
 
 
-def to_plan(settled: Settled, refusal: Refusal | None) -> Plan:
-    """Everything settled, as plain data."""
+def to_plan(settled: Settled, refusal: Refusal | None, *, source: str) -> Plan:
+    """Everything settled, as plain data; ``source`` is what the engine is to the user."""
     stages = _stages(settled)
     counted = settled.budget.weights_fit is not False  # a layout-only budget has no meaning as capacity
     cache = settled.config.cache_config if settled.config is not None else None
     planned = settled.scheduler_config is not None and counted
     return Plan(
-        engine=_engine(settled),
+        engine=_engine(settled, source),
         launch=_launch(settled),
         memory=_memory(settled, stages),
         stages=stages,
@@ -206,7 +206,7 @@ def _memory(settled: Settled, stages: tuple[StagePlan, ...]) -> MemoryFacts:
     )
 
 
-def _engine(settled: Settled) -> EngineFacts:
+def _engine(settled: Settled, source: str) -> EngineFacts:
     import transformers
     import vllm
 
@@ -225,7 +225,7 @@ def _engine(settled: Settled) -> EngineFacts:
         vllm_version=vllm.__version__,
         torch_version=torch.__version__,
         transformers_version=transformers.__version__,
-        source="installed",
+        source=source,
         platform="cuda",
         compute_capability=f"{major}.{minor}",
         libraries="loaded" if libraries() else "stand-ins",

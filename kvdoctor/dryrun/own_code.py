@@ -17,7 +17,10 @@ _NOT_OWN = frozenset({"", "__main__", "kvdoctor", "vllm", "torch", "transformers
 
 def brings_code(request: LaunchRequest) -> bool:
     """Tell whether code that is neither vLLM's nor ours may run for the launch."""
-    return request.trust_remote_code or bool(_named_modules(request.vllm_args))
+    words = request.all_args
+    # vLLM's parser has not read the words yet: any that may permit it counts.
+    permitted = request.trust_remote_code or any(word.replace("_", "-").startswith("--trust") for word in words)
+    return permitted or bool(_named_modules(words))
 
 
 def raise_if_own(error: BaseException, step: str, request: LaunchRequest) -> None:
@@ -27,7 +30,7 @@ def raise_if_own(error: BaseException, step: str, request: LaunchRequest) -> Non
         Unassessed: with the place in that code.
     """
     trace = innermost(error)
-    if trace is None or not _is_own(trace.tb_frame, _named_modules(request.vllm_args)):
+    if trace is None or not _is_own(trace.tb_frame, _named_modules(request.all_args)):
         return
     said = " ".join(str(error).split())[:600]
     place = f"{'/'.join(Path(trace.tb_frame.f_code.co_filename).parts[-2:])}:{trace.tb_lineno}"

@@ -11,21 +11,21 @@ from kvdoctor.dryrun import convert, device, launch
 from kvdoctor.dryrun.install import libraries
 from kvdoctor.dryrun.settled import Budget, Refused, Settled
 from kvdoctor.dryrun.stand_in import asked_in_vain
-from kvdoctor.launches.request import LaunchRequest
-from kvdoctor.plain import to_plain
-from kvdoctor.plan import LogRecord
+from kvdoctor.plan import LogRecord, Plan
+from kvdoctor.workers.protocol import Ask
 
 _KEPT_LEVEL = logging.INFO
 # A step that vLLM tries and can do without, where a stand-in has no answer: the plan is the one without it.
 _IN_VAIN = "what only a GPU answers"
 
 
-def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[str, Any]:
-    """The plan of ``request`` in plain form; a refusal by vLLM is part of it.
+def assess(ask: Ask, report_step: Callable[[str], None]) -> Plan:
+    """The plan of the launch that is asked for; a refusal by vLLM is part of it.
 
     Raises:
         KvdoctorError: the request was wrong, or no answer could be had.
     """
+    request = ask.request
     settled = Settled(request=request, report_step=report_step, budget=Budget(source="kv_cache_memory"))
     refusal = None
     with _log_into(settled.log):
@@ -41,8 +41,8 @@ def assess(request: LaunchRequest, report_step: Callable[[str], None]) -> dict[s
             refusal = refused.refusal
     if asked_in_vain:
         settled.not_checked(_IN_VAIN, f"vLLM went on without an answer: {', '.join(dict.fromkeys(asked_in_vain))}")
-    settled.assumptions[:0] = _assumptions(settled)
-    return to_plain(convert.to_plan(settled, refusal))  # type: ignore[no-any-return]
+    settled.assumptions[:] = (*_assumptions(settled), *settled.assumptions, *ask.notes)
+    return convert.to_plan(settled, refusal, source=ask.source)
 
 
 def _assumptions(settled: Settled) -> Iterator[str]:

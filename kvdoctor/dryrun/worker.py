@@ -1,11 +1,10 @@
 """The worker's own side: import vLLM once, fork a child per request, pass its answer on.
 
-Started by ``start.py``. Requests come as JSON lines on stdin, replies leave as JSON lines on stdout; what vLLM
-prints goes to stderr. The worker ends when stdin does, and takes its children with it.
+Started by ``start.py``. Requests come on stdin and replies leave on stdout (``workers/protocol.py``); what vLLM prints goes to stderr.
+The worker ends when stdin does, and takes its children with it.
 """
 
 import ctypes
-import json
 import os
 import selectors
 import signal
@@ -15,9 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
 from kvdoctor.dryrun.own_code import brings_code
-from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_UNASSESSED, KvdoctorError
+from kvdoctor.errors import Bug, KvdoctorError, Unassessed
 from kvdoctor.launches.request import LaunchRequest
-from kvdoctor.plain import from_plain
+from kvdoctor.workers.protocol import Ask, AtStep, Failed, Planned, Ready, Reply, encode, failure, read_ask, step_of
 
 _PR_SET_PDEATHSIG = 1
 _READ_BYTES = 2**16
@@ -50,12 +49,10 @@ def main() -> None:
         install.prepare()
         import vllm
     except Exception as error:  # whatever a broken installation raises is the answer
-        failure = _failure(
-            "unassessed", f"vLLM cannot be imported: {type(error).__name__}: {error}", "Install it whole: pip install 'kvdoctor[vllm]'."
-        )
-        _send(replies, {"event": "failure", "id": None, "failure": failure})
+        what = f"vLLM cannot be imported: {type(error).__name__}: {error}"
+        _fail(replies, None, Unassessed(what, hint="Install it whole: pip install 'kvdoctor[vllm]'."))
         raise
-    _send(replies, {"event": "ready", "vllm_version": vllm.__version__})
+    _send(replies, Ready(vllm_version=vllm.__version__))
     _Server(replies).serve()
     # Interpreter teardown with vLLM imported takes seconds, and there is nothing to save.
     os._exit(0)
@@ -91,26 +88,26 @@ class _Server:
         *lines, rest = self._unread.split(b"\n")
         self._unread = bytearray(rest)
         for line in lines:
-            self._start(json.loads(line))
+            self._start(read_ask(bytes(line)))
         return bool(data)
 
-    def _start(self, message: dict[str, Any]) -> None:
-        request = from_plain(LaunchRequest, message["request"])
-        request_id, timeout_seconds = int(message["id"]), float(message["timeout_seconds"])
+    def _start(self, ask: Ask) -> None:
+        request = ask.request
         if self._gpu is None:
             self._prepare_for(request)
         if request.gpu != self._gpu:
             # Layers read the capability when their modules are imported: the answers would be for another device.
-            failure = _failure("bug", f"this worker stands for {self._gpu.name}, not {request.gpu.name}", "Start a worker for each GPU.")
-            _send(self._replies, {"event": "failure", "id": request_id, "failure": failure})
+            what = f"this worker stands for {self._gpu.name}, not {request.gpu.name}"
+            _fail(self._replies, ask.id, Bug(what, hint="Start a worker for each GPU."))
             return
         read_end, write_end = os.pipe()
         pid = os.fork()
         if pid == 0:
             os.close(read_end)
-            _child_main(request, request_id, write_end)
+            _child_main(ask, write_end)
         os.close(write_end)
-        child = _Child(pid, read_end, request_id, time.monotonic() + timeout_seconds, timeout_seconds, brings_code(request))
+        ends_at = time.monotonic() + ask.timeout_seconds
+        child = _Child(pid, read_end, ask.id, ends_at, ask.timeout_seconds, brings_code(request))
         self._children[read_end] = child
         self._selector.register(read_end, selectors.EVENT_READ)
 
@@ -127,12 +124,11 @@ class _Server:
         *lines, rest = child.unread.split(b"\n")
         child.unread = bytearray(rest)
         for line in lines:
-            message = json.loads(line)
-            if message["event"] == "step":
-                child.step = message["step"]
-            else:
-                child.answered = True
-            _send(self._replies, message)
+            step = step_of(bytes(line))
+            child.step = child.step if step is None else step
+            child.answered = child.answered or step is None
+            self._replies.write(line + b"\n")
+        self._replies.flush()
         if not data:
             self._reap(child)
 
@@ -143,16 +139,16 @@ class _Server:
         _, status = os.waitpid(child.pid, 0)
         if not child.answered:
             how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"exit code {os.waitstatus_to_exitcode(status)}"
-            kind, hint = "bug", "Please report this with the command line; -v shows what vLLM printed."
+            error: KvdoctorError = Bug(
+                f"the dry launch died at '{child.step}' ({how})",
+                hint="Please report this with the command line; -v shows what vLLM printed.",
+            )
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-                kind, hint = (
-                    "unassessed",
-                    "The machine was probably out of memory: close other programs, or check fewer deployments at once.",
-                )
+                hint = "The machine was probably out of memory: close other programs, or check fewer deployments at once."
+                error = Unassessed(error.message, hint=hint)
             if not os.WIFSIGNALED(status) and child.brings_code:
-                kind, hint = "unassessed", "Code that comes with the launch ended the process; -v shows what it wrote."
-            failure = _failure(kind, f"the dry launch died at '{child.step}' ({how})", hint)
-            _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
+                error = Unassessed(error.message, hint="Code that comes with the launch ended the process; -v shows what it wrote.")
+            _fail(self._replies, child.request_id, error)
 
     def _end_late(self) -> None:
         now = time.monotonic()
@@ -161,12 +157,8 @@ class _Server:
                 child.answered = True
                 _kill(child.pid)
                 self._reap(child)
-                failure = _failure(
-                    "unassessed",
-                    f"no answer within {child.timeout_seconds:g} s; it was at '{child.step}'",
-                    "Give it longer with --timeout SECONDS.",
-                )
-                _send(self._replies, {"event": "failure", "id": child.request_id, "failure": failure})
+                what = f"no answer within {child.timeout_seconds:g} s; it was at '{child.step}'"
+                _fail(self._replies, child.request_id, Unassessed(what, hint="Give it longer with --timeout SECONDS."))
 
     def _end_all(self) -> None:
         for child in self._children.values():
@@ -174,11 +166,12 @@ class _Server:
             os.waitpid(child.pid, 0)
 
 
-def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
+def _child_main(ask: Ask, pipe: int) -> None:
     """One request, in a process of its own that ends without interpreter teardown (it takes seconds, and there is nothing to save)."""
     os.setpgid(0, 0)
     _die_with_parent()
     sys.stdin = open(os.devnull)  # noqa: SIM115, PTH123 - for the life of the process
+    request = ask.request
     with os.fdopen(pipe, "wb") as replies:
         from kvdoctor.dryrun import memory
         from kvdoctor.dryrun.confine import confine
@@ -190,23 +183,21 @@ def _child_main(request: LaunchRequest, request_id: int, pipe: int) -> None:
 
         def report(step: str) -> None:
             at.append(step)
-            _send(replies, {"event": "step", "id": request_id, "step": step})
+            _send(replies, AtStep(id=ask.id, step=step))
 
         try:
-            plan = assess(request, report)
-            _send(replies, {"event": "plan", "id": request_id, "plan": plan})
+            _send(replies, Planned(id=ask.id, plan=assess(ask, report)))
         except KvdoctorError as error:
-            kind = {EXIT_BAD_REQUEST: "bad_request", EXIT_UNASSESSED: "unassessed"}.get(error.exit_code, "bug")
             _trace()
-            _send(replies, {"event": "failure", "id": request_id, "failure": _failure(kind, error.message, error.hint)})
+            _fail(replies, ask.id, error)
         except BaseException as error:  # noqa: BLE001 - the child's last word; nothing above it could report
             _trace()
-            _send(replies, {"event": "failure", "id": request_id, "failure": _last_words(error, at[-1], request)})
+            _fail(replies, ask.id, _last_words(error, at[-1], request))
     sys.stderr.flush()
     os._exit(0)
 
 
-def _last_words(error: BaseException, step: str, request: LaunchRequest) -> dict[str, str]:
+def _last_words(error: BaseException, step: str, request: LaunchRequest) -> KvdoctorError:
     """Tell what ended a child that nothing has judged: memory, the launch's own code (``sys.exit`` is no ``Exception``), or our own."""
     from kvdoctor.dryrun import memory, own_code
 
@@ -214,8 +205,8 @@ def _last_words(error: BaseException, step: str, request: LaunchRequest) -> dict
         memory.raise_if_out(error, step)
         own_code.raise_if_own(error, step, request)
     except KvdoctorError as known:
-        return _failure("unassessed", known.message, known.hint)
-    return _failure("bug", f"{type(error).__name__}: {error}", "Please report this with the command line.")
+        return Unassessed(known.message, hint=known.hint)
+    return Bug(f"{type(error).__name__}: {error}", hint="Please report this with the command line.")
 
 
 def _trace() -> None:
@@ -224,12 +215,12 @@ def _trace() -> None:
     traceback.print_exc()
 
 
-def _failure(kind: str, message: str, hint: str) -> dict[str, str]:
-    return {"kind": kind, "message": message, "hint": hint}
+def _fail(replies: BinaryIO, request_id: int | None, error: KvdoctorError) -> None:
+    _send(replies, Failed(id=request_id, failure=failure(error)))
 
 
-def _send(replies: BinaryIO, message: dict[str, Any]) -> None:
-    replies.write(json.dumps(message).encode() + b"\n")
+def _send(replies: BinaryIO, message: Reply) -> None:
+    replies.write(encode(message))
     replies.flush()
 
 

@@ -10,7 +10,7 @@ from kvdoctor.launches.container import container_at, read_container
 from kvdoctor.launches.late_model import find_late_model
 from kvdoctor.launches.shell_text import split_commands, split_words
 
-__all__ = ["VllmCommand", "has_flag", "parse_vllm_command", "split_words"]
+__all__ = ["VllmCommand", "parse_vllm_command", "split_words"]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(?!=)(.*)", re.DOTALL)
 _API_SERVER = "vllm.entrypoints.openai.api_server"
@@ -91,12 +91,6 @@ def parse_vllm_command(words: Sequence[str]) -> VllmCommand:
     _read_front(rest[:at], front)
     _refuse_stray_words(rest[at:])
     return _made(front, model=None, arguments=rest[at:])
-
-
-def has_flag(arguments: Sequence[str], *names: str) -> bool:
-    """Tell whether one of vLLM's flags is among ``arguments``, in either of the spellings that vLLM takes."""
-    given = {word.partition("=")[0].replace("_", "-") for word in arguments if word.startswith("-")}
-    return any(name in given for name in names)
 
 
 def words_of_text(text: str, what: str, *, hint: str) -> list[str]:

@@ -1,20 +1,14 @@
 """From what the user wrote for MODEL to where its config is, checked before vLLM is started."""
 
-import json
 import re
-import shutil
 import urllib.parse
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from kvdoctor.errors import BadRequest, Unassessed
+from kvdoctor.errors import BadRequest
 from kvdoctor.home import expanded
 from kvdoctor.json_file import read_json_object
 from kvdoctor.launches.request import ModelReference
-from kvdoctor.scratch import temporary_folder
 
 # The hub's own rule for a repository's name.
 _HUB_ID = re.compile(r"(?=[^/]{1,96}/[^/]{1,96}$)[A-Za-z0-9_][\w.-]*/[A-Za-z0-9_][\w.-]*(?<![.-])", re.ASCII)
@@ -22,31 +16,6 @@ _HUB_PAGE = re.compile(r"(?:https?://)?(?:www\.)?(?:huggingface\.co|hf\.co)/([^?
 _NO_MODELS = ("collections", "datasets", "docs", "models", "organizations", "papers", "spaces")
 _REVISION = re.compile(r"[A-Za-z0-9_][\w./-]{0,254}", re.ASCII)
 _MODEL_HINT = "Give a hub id (org/name), a directory with a config.json, or the path of a config.json."
-
-
-@contextmanager
-def resolved_model(text: str) -> Iterator[ModelReference]:
-    """Find the model that ``text`` names and check its config.
-
-    A config file under another name is planned from a temporary directory that holds it as ``config.json``, removed at the end; so is
-    what a pipe gives, as ``<(jq ...)`` does.
-    """
-    if (pipe := _pipe(text)) is not None:
-        config = _check_config(pipe)  # it can be read once
-        with temporary_folder("model") as directory:
-            (directory / "config.json").write_text(json.dumps(config), encoding="ascii")
-            yield ModelReference(text=text, kind="file", path=str(directory), revision=None)
-        return
-    reference = find_model(text)
-    if reference.kind != "file" or reference.path is not None:
-        yield reference
-        return
-    with temporary_folder("model") as directory:
-        try:
-            shutil.copyfile(expanded(text), (directory / "config.json"))
-        except OSError as error:
-            raise Unassessed(f"{text} could not be copied: {error.strerror}", hint="Name the file config.json instead.") from None
-        yield replace(reference, path=str(directory))
 
 
 def _pipe(text: str) -> Path | None:
@@ -58,7 +27,9 @@ def _pipe(text: str) -> Path | None:
 
 
 def find_model(text: str) -> ModelReference:
-    """Classify ``text`` and check the config it leads to. ``path`` is ``None`` for a hub id, and for a file not named ``config.json``."""
+    """Classify ``text`` and check the config it leads to. A file of another name than ``config.json``, and a pipe, are read here."""
+    if (pipe := _pipe(text)) is not None:
+        return ModelReference(text=text, kind="file", path=None, revision=None, config=_check_config(pipe))
     if (page := _HUB_PAGE.fullmatch(text)) is not None:
         return _hub_reference(_id_of_page(text, page[1]))
     path = expanded(text) if text else Path()
@@ -70,9 +41,10 @@ def find_model(text: str) -> ModelReference:
         _check_directory(path)
         return ModelReference(text=text, kind="directory", path=str(path.resolve()), revision=None)
     if exists:
-        _check_config(path)
-        local = str(path.resolve().parent) if path.name == "config.json" else None
-        return ModelReference(text=text, kind="file", path=local, revision=None)
+        config = _check_config(path)
+        if path.name == "config.json":
+            return ModelReference(text=text, kind="file", path=str(path.resolve().parent), revision=None)
+        return ModelReference(text=text, kind="file", path=None, revision=None, config=config)
     return _hub_reference(text)
 
 

@@ -11,13 +11,15 @@ class ModelReference:
     """Where a model's config is.
 
     ``path`` is the local directory that vLLM is given as the model, ``None`` for a hub id. ``text`` is what the user wrote, for the
-    address of a hub's page the id in it.
+    address of a hub's page the id in it. ``config`` is what a config file of another name holds, or a pipe: a worker lays it out as a
+    directory for vLLM.
     """
 
     text: str
     kind: Literal["hub", "directory", "file"]
     path: str | None
     revision: str | None
+    config: dict[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -34,7 +36,8 @@ class LaunchRequest:
     ``model`` is ``None`` when ``specs`` (the parsed specs file) stands in for it. ``vllm_args`` are vLLM's own
     arguments without the model, which stood among them at ``model_position`` if a pasted command names it behind options;
     ``environment`` holds the ``VLLM_*`` variables that the user gave for this launch
-    (those of the checking shell are not used). ``kv_cache_memory_bytes`` is an exact budget per GPU.
+    (those of the checking shell are not used). ``kv_cache_memory_bytes`` is an exact budget per GPU. ``varied_args`` are vLLM's arguments
+    too, which must not be among the others.
     """
 
     model: ModelReference | None
@@ -47,3 +50,9 @@ class LaunchRequest:
     trust_remote_code: bool
     offline: bool
     model_position: int | None = None
+    varied_args: tuple[str, ...] = ()
+
+    @property
+    def all_args(self) -> tuple[str, ...]:
+        """All that is vLLM's, in the order in which its parser reads it."""
+        return (*self.vllm_args, *self.varied_args)

@@ -1,8 +1,4 @@
-"""The client's side of a worker: its life, and the protocol spoken over its pipes.
-
-One JSON object a line. To the worker: ``{"id", "request", "timeout_seconds"}``. From it: ``ready`` once vLLM is imported, then for each
-request any number of ``step``, and one ``plan`` or ``failure``. A failure with no id ends the worker. Several requests may be under way.
-"""
+"""The client's side of a worker: its life, and the protocol spoken over its pipes."""
 
 import functools
 import json
@@ -24,14 +20,14 @@ from kvdoctor.conceal import conceal_plan
 from kvdoctor.engines.cache import cache_directory
 from kvdoctor.engines.checkout import lay_links
 from kvdoctor.engines.interface import Engine
-from kvdoctor.errors import BadRequest, Bug, KvdoctorError, Unassessed
+from kvdoctor.errors import Bug, KvdoctorError, Unassessed
 from kvdoctor.launches.request import LaunchRequest
-from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.plan import Plan
 from kvdoctor.reproducible import same_every_time
-from kvdoctor.scratch import is_temporary, temporary_folder
+from kvdoctor.scratch import temporary_folder
 from kvdoctor.secrets import Curtain, curtain_for
 from kvdoctor.workers.environment import UNTESTED_VARIABLE, worker_environment
+from kvdoctor.workers.protocol import REPORT, Ask, AtStep, Failed, Failure, Planned, Ready, encode, read_reply
 
 WORKER_MODULE = "kvdoctor.dryrun.worker"
 # The worker keeps the time of a request itself, and names the step it was at; past this much more it is taken for hung.
@@ -57,7 +53,7 @@ class Worker:
         self._next_id = 1
         self._unsent = b""
         self._unread = b""
-        self._replies: dict[int, list[dict[str, Any]]] = {}
+        self._replies: dict[int, list[AtStep | Planned | Failed]] = {}
         self._curtains: dict[int, Curtain] = {}
         self._places: dict[int, dict[str, str]] = {}
 
@@ -88,14 +84,36 @@ class Worker:
     def submit(self, request: LaunchRequest, *, timeout_seconds: float) -> int:
         """Queue ``request`` without waiting for anything; its answer comes from :meth:`receive` under the number given here."""
         identity, self._next_id = self._next_id, self._next_id + 1
-        message = {"id": identity, "request": to_plain(request), "timeout_seconds": timeout_seconds}
+        laid_out = self._lay_out(request, identity)
+        ask = Ask(
+            id=identity,
+            request=laid_out,
+            source=self.engine.source,
+            notes=self.engine.dependency_notes,
+            timeout_seconds=timeout_seconds,
+        )
         if not self._unsent:
             self._selector.register(self._input, selectors.EVENT_WRITE)
-        self._unsent += json.dumps(message).encode("ascii") + b"\n"
+        self._unsent += encode(ask)
         self._replies[identity] = []
-        self._curtains[identity] = curtain_for(request.vllm_args, request.environment)
-        self._places[identity] = _places(request, self._scratch)
+        self._curtains[identity] = curtain_for(request.all_args, request.environment)
+        self._places[identity] = {str(self._scratch): "<temporary folder>"}
+        if laid_out.model is not None and laid_out.model != request.model and laid_out.model.path is not None:
+            self._places[identity][laid_out.model.path] = laid_out.model.text
         return identity
+
+    def _lay_out(self, request: LaunchRequest, identity: int) -> LaunchRequest:
+        """Write a config that the request carries where vLLM can read it."""
+        model = request.model
+        if model is None or model.config is None:
+            return request
+        folder = self._scratch / f"model-{identity}"
+        try:
+            folder.mkdir()
+            (folder / "config.json").write_text(json.dumps(model.config), encoding="ascii")
+        except OSError as error:
+            raise Unassessed(f"the config of {model.text} could not be written: {error.strerror}", hint=f"Free room in {folder}.") from None
+        return replace(request, model=replace(model, path=str(folder), config=None))
 
     def fileno(self) -> int:
         """Give a descriptor that is readable when :meth:`receive` has something to do, so that one loop can serve many workers."""
@@ -174,15 +192,6 @@ class Worker:
         if self._process.stdout is not None:
             self._process.stdout.close()
 
-    def _read_plan(self, data: object) -> Plan:
-        try:
-            plan = from_plain(Plan, data)
-        except (ValueError, TypeError) as error:
-            raise Bug(f"the worker's plan has not the expected shape: {error}", hint="Please report this.") from None
-        # Only this side knows what the engine was to the user, and what its wheel asks for.
-        engine = replace(plan.engine, source=self.engine.source)
-        return replace(plan, engine=engine, assumptions=(*plan.assumptions, *self.engine.dependency_notes))
-
     def _wait_until_ready(self, timeout_seconds: float, tell: Step) -> None:
         if self.vllm_version is not None:
             return
@@ -194,17 +203,14 @@ class Worker:
     def _read(self, identity: int, tell: Step) -> Plan | None:
         """Read one reply to a request. Its plan or failure is the last one."""
         reply = self._replies[identity].pop(0)
-        event = reply.get("event")
-        if event == "step":
-            tell(str(reply.get("step")))
+        if isinstance(reply, AtStep):
+            tell(reply.step)
             return None
         del self._replies[identity]
         curtain, places = self._curtains.pop(identity), self._places.pop(identity)
-        if event == "plan":
-            return conceal_plan(self._read_plan(reply.get("plan")), curtain, places)
-        if event == "failure":
-            raise _failure(reply.get("failure"), curtain, places)
-        raise Bug(f"the worker sent the event {event!r}", hint="Please report this.")
+        if isinstance(reply, Planned):
+            return conceal_plan(reply.plan, curtain, places)
+        raise _shown(reply.failure, curtain, places).error
 
     def _exchange(self, deadline: float, what: str) -> None:
         """Move bytes once: send what is waiting, take in what has come."""
@@ -236,24 +242,19 @@ class Worker:
             raise self._death()
         self._unread += data
         if len(self._unread) > _MAX_REPLY_BYTES:
-            raise Bug("the worker's reply does not end", hint="Please report this.")
+            raise Bug("the worker's reply does not end", hint=REPORT)
         *lines, self._unread = self._unread.split(b"\n")
         for line in lines:
             self._take(line)
 
     def _take(self, line: bytes) -> None:
-        try:
-            message = json.loads(line)
-            event, identity = message["event"], message.get("id")
-        except (ValueError, TypeError, KeyError, AttributeError):
-            shown = line[:200].decode("utf-8", errors="replace")
-            raise Bug(f"the worker sent something that is not its protocol: {shown}", hint="Please report this.") from None
-        if event == "ready":
-            self.vllm_version = str(message.get("vllm_version"))
-        elif identity is None and event == "failure":
-            raise _failure(message.get("failure"), self._any_curtain(), {})
-        elif identity in self._replies:
-            self._replies[identity].append(message)
+        reply = read_reply(line)
+        if isinstance(reply, Ready):
+            self.vllm_version = reply.vllm_version
+        elif reply.id is None:
+            raise _shown(reply.failure, self._any_curtain(), {}).error
+        elif reply.id in self._replies:
+            self._replies[reply.id].append(reply)
 
     def _death(self) -> KvdoctorError:
         code = self._process.wait()
@@ -274,24 +275,11 @@ def _ignore(step: str) -> None:
     """Stand in for a listener."""
 
 
-def _places(request: LaunchRequest, scratch: Path) -> dict[str, str]:
-    """Name the temporary folders that vLLM may speak of."""
-    places = {str(scratch): "<temporary folder>"}
-    model = request.model
-    if model is not None and model.kind == "file" and model.path is not None and is_temporary(Path(model.path)):
-        places[model.path] = model.text
-    return places
-
-
 def _pipe(stream: Any) -> int:
     descriptor: int = stream.fileno()
     os.set_blocking(descriptor, False)
     return descriptor
 
 
-def _failure(data: object, curtain: Curtain, places: Mapping[str, str]) -> KvdoctorError:
-    kinds: dict[object, type[KvdoctorError]] = {"bad_request": BadRequest, "unassessed": Unassessed, "bug": Bug}
-    fields = data if isinstance(data, dict) else {}
-    error = kinds.get(fields.get("kind"), Bug)
-    message = str(fields.get("message", "the worker failed and did not say why"))
-    return error(same_every_time(curtain(message), places), hint=curtain(str(fields.get("hint") or "Please report this.")))
+def _shown(failure: Failure, curtain: Curtain, places: Mapping[str, str]) -> Failure:
+    return replace(failure, message=same_every_time(curtain(failure.message), places), hint=curtain(failure.hint))

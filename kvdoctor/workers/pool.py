@@ -1,9 +1,9 @@
-"""Many launches planned at once, by as few workers as can: one for each engine, GPU and environment."""
+"""Many launches planned at once, by as few workers as can: one for each engine, GPU and environment, kept for what may come."""
 
 import selectors
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -21,7 +21,7 @@ Outcome = Plan | KvdoctorError
 
 
 @dataclass(frozen=True, kw_only=True)
-class Job:
+class Launch:
     """A launch, and the engine that is to plan it."""
 
     engine: Engine
@@ -62,6 +62,10 @@ class _Crew:
         return self.worker is not None and self.worker.vllm_version is not None
 
     @property
+    def busy(self) -> bool:
+        return bool(self.waiting or self.under_way)
+
+    @property
     def load(self) -> int:
         """A worker that is still importing vLLM keeps a core busy."""
         return len(self.under_way) if self.ready else 1
@@ -70,13 +74,14 @@ class _Crew:
 class Pool:
     """A context manager: on the way out every worker is gone, whatever the reason."""
 
-    def __init__(self, jobs: Sequence[Job], *, timeout_seconds: float, room: Room, listener: Listener) -> None:
-        self._jobs = list(jobs)
+    def __init__(self, *, timeout_seconds: float, room: Room, listener: Listener) -> None:
         self._timeout_seconds = timeout_seconds
         self._room = room
         self._listener = listener
-        self._queue = deque(_crews(self._jobs))
+        self._jobs: list[Launch] = []
+        self._queue: deque[_Crew] = deque()
         self._crews: list[_Crew] = []
+        self._finished: deque[tuple[int, Outcome]] = deque()
         self._notes: set[str] = set()
         self._owned = ExitStack()
 
@@ -89,16 +94,36 @@ class Pool:
             self._dismiss(crew)
         self._owned.close()
 
+    def submit(self, job: Launch) -> int:
+        """Have ``job`` planned, at any time; its outcome comes from :meth:`outcomes` under the number given here."""
+        self._jobs.append(job)
+        given = _surroundings(job)
+        # Compared, not hashed: environments are dictionaries.
+        crew = next((crew for crew in (*self._crews, *self._queue) if crew.surroundings == given), None)
+        if crew is None:
+            crew = _Crew(surroundings=given)
+            self._queue.append(crew)
+        crew.waiting.append(len(self._jobs) - 1)
+        return len(self._jobs) - 1
+
     def outcomes(self) -> Iterator[tuple[int, Outcome]]:
-        """Give each job's number with its plan, or with the reason why there is none, as they come."""
-        while self._queue or self._crews:
-            while self._queue and len(self._crews) < self._room.workers:
-                yield from self._start(self._queue.popleft())
+        """Give each job's number with its plan, or with the reason why there is none, as they come, until none is left."""
+        while self._finished or self._queue or any(crew.busy for crew in self._crews):
+            while self._finished:
+                yield self._finished.popleft()  # kept until it is taken: a reader may stop at any of them
+            while self._queue and self._make_room():
+                self._finished += self._start(self._queue.popleft())
             self._hand_out()
-            yield from self._listen()
-            for crew in list(self._crews):
-                if crew.ready and not crew.waiting and not crew.under_way:
-                    self._dismiss(crew)
+            self._finished += self._listen()
+
+    def _make_room(self) -> bool:
+        """Let an idle worker go where the machine holds no more of them."""
+        if len(self._crews) < self._room.workers:
+            return True
+        idle = next((crew for crew in self._crews if not crew.busy), None)
+        if idle is not None:
+            self._dismiss(idle)
+        return idle is not None
 
     def _start(self, crew: _Crew) -> list[tuple[int, Outcome]]:
         given = crew.surroundings
@@ -144,7 +169,9 @@ class Pool:
                 yield from self._give_up(crew, error)
 
     def _deadlines(self, crew: _Crew) -> list[float]:
-        return [deadline for _, deadline in crew.under_way.values()] if crew.ready else [crew.ready_by]
+        if not crew.ready:
+            return [crew.ready_by]
+        return [deadline for _, deadline in crew.under_way.values()]
 
     def _take(self, crew: _Crew) -> list[tuple[int, Outcome]]:
         if crew.worker is None:
@@ -172,16 +199,7 @@ class Pool:
                 worker.__exit__(None, None, None)
 
 
-def _crews(jobs: Sequence[Job]) -> list[_Crew]:
-    crews: list[_Crew] = []
-    for number, job in enumerate(jobs):
-        request = job.request
-        network = request.model is not None and request.model.kind == "hub" and not request.offline
-        given = _Surroundings(engine=job.engine, gpu=request.gpu, environment=request.environment, network=network)
-        # Compared, not hashed: environments are dictionaries.
-        crew = next((crew for crew in crews if crew.surroundings == given), None)
-        if crew is None:
-            crew = _Crew(surroundings=given)
-            crews.append(crew)
-        crew.waiting.append(number)
-    return crews
+def _surroundings(job: Launch) -> _Surroundings:
+    request = job.request
+    network = request.model is not None and request.model.kind == "hub" and not request.offline
+    return _Surroundings(engine=job.engine, gpu=request.gpu, environment=request.environment, network=network)

@@ -24,14 +24,14 @@ from typing import Any, Self
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from kvdoctor.cli import compare_all, compare_sides, main, planning, sweep_grid  # noqa: E402 - found by the line above
+from kvdoctor.assess import Launch, Planning  # noqa: E402 - found by the line above
+from kvdoctor.cli import compare, inspect, main, sweep  # noqa: E402
+from kvdoctor.cli.console import say_log  # noqa: E402
 from kvdoctor.diagnosis import diagnose  # noqa: E402
-from kvdoctor.engines import find  # noqa: E402
 from kvdoctor.engines.interface import Engine  # noqa: E402
 from kvdoctor.launches.request import LaunchRequest  # noqa: E402
 from kvdoctor.plain import to_plain  # noqa: E402
 from kvdoctor.plan import LogRecord, Plan  # noqa: E402
-from kvdoctor.workers import client  # noqa: E402
 from tests.unit import plans  # noqa: E402
 
 SLOW_SECONDS = 5.0
@@ -82,28 +82,39 @@ def made_plans() -> list[Plan]:
     return [*made, replace(plans.llama(), vllm_log=log, assumptions=(HOSTILE,)), plans.plan()]
 
 
-class StandIn:
-    """Answers as a worker does, and as a pool of them."""
+class StandIn(Planning):
+    """Answers as the planning service does."""
 
-    notes: tuple[str, ...] = (HOSTILE,)
-
-    def __init__(self, answers: list[Plan], jobs: list[Any] | None = None) -> None:
-        self._answers, self._jobs = answers, jobs or []
+    def __init__(self, answers: list[Plan], note: Callable[[str], None], log: Callable[[str], None]) -> None:
+        self._answers, self._note, self._write, self._submitted = answers, note, log, 0
 
     def __enter__(self) -> Self:
+        self._note(HOSTILE)
         return self
 
     def __exit__(self, *_: object) -> None:
-        return None
+        self._write(HOSTILE)
 
-    def plan(self, _request: LaunchRequest, **_: object) -> Plan:
+    def engine(self, text: str | None) -> Engine:
+        del text
+        return ENGINE
+
+    def launch(self, request: LaunchRequest, vllm: str | None) -> Launch:
+        del vllm
+        return Launch(engine=ENGINE, request=request)
+
+    def submit(self, launch: Launch) -> int:
+        del launch
+        self._submitted += 1
+        return self._submitted - 1
+
+    def plan(self, launch: Launch, on_step: Callable[[str], None] | None = None) -> Plan:
+        del launch, on_step
         return random.choice(self._answers)
 
-    def stderr(self) -> str:
-        return HOSTILE
-
-    def outcomes(self) -> Iterator[tuple[int, Plan]]:
-        return ((number, random.choice(self._answers)) for number in range(len(self._jobs)))
+    def outcomes(self, on_step: Callable[[int, str], None] | None = None) -> Iterator[tuple[int, Plan]]:
+        del on_step
+        return ((number, random.choice(self._answers)) for number in range(self._submitted))
 
 
 class Case:
@@ -251,11 +262,8 @@ def fuzz(seconds: float, seed: int) -> int:
     """Run cases until the time is up."""
     random.seed(seed)
     answers = made_plans()
-    client.Worker = lambda *_a, **_k: StandIn(answers)  # type: ignore[assignment, misc]
-    find.find_engine = lambda *_a, **_k: ENGINE
-    for module in (compare_all, compare_sides, sweep_grid):
-        module.open_pool = lambda jobs, **_k: StandIn(answers, jobs)  # type: ignore[attr-defined]
-    planning.EngineFinder.find = lambda *_a: ENGINE  # type: ignore[method-assign]
+    for module in (compare, inspect, sweep):
+        module.planning = lambda *, note, verbose, **_k: StandIn(answers, note, say_log if verbose else lambda _text: None)  # type: ignore[attr-defined]
     counts: Counter[tuple[str, int]] = Counter()
     wrong: list[str] = []
     ends = time.monotonic() + seconds

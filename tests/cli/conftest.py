@@ -23,8 +23,13 @@ FAKE_ENGINE = """\
 #!{python} -I
 import json, os, signal, subprocess, sys, time
 HERE = os.path.dirname(os.path.abspath(__file__))
-def send(**message): print(json.dumps(message), flush=True)
-def receive(): return json.loads(sys.stdin.readline())
+ASKED = {{}}
+def send(**message):
+    if message["event"] == "plan": message["plan"]["engine"]["source"] = ASKED.get("source", "?")
+    print(json.dumps(message), flush=True)
+def receive():
+    ASKED.update(json.loads(sys.stdin.readline()))
+    return dict(ASKED)
 def plan(name): return json.load(open(os.path.join(HERE, name + ".json")))
 """
 

@@ -83,7 +83,6 @@ def test_a_name_with_terminal_escapes_is_shown_and_not_obeyed(kvdoctor: Run) -> 
         (("--specs", "specs.json"), "both a model (model) and --specs are given"),
         (("--", "vllm", "serve", "org/name"), "the model is given twice: model and, in the pasted command, org/name"),
         (("--", "org/name"), "'org/name' after -- is neither one of vLLM's options nor the start of a `vllm serve` command"),
-        (("--kv-cache-memory", "1G", "--", "--kv-cache-memory-bytes", "1G"), "the KV-cache budget is given twice"),
         (("--format", "yaml"), "Invalid value for '--format'"),
         (("--timeout", "0"), "Invalid value for '--timeout'"),
         (("--timeout", "nan"), "Invalid value for '--timeout'"),
@@ -101,10 +100,6 @@ def test_no_model_no_command_no_rule(kvdoctor: Run) -> None:
     assert refused(kvdoctor("inspekt"), 2).startswith("No such command 'inspekt'")
     assert refused(kvdoctor("explain", "KV999"), 2) == "there is no rule 'KV999'"
     assert refused(kvdoctor("explain"), 2).startswith("Missing argument")
-
-
-def test_a_revision_given_twice(kvdoctor: Run) -> None:
-    assert refused(kvdoctor("inspect", "org/name@main", "--", "--revision", "dev"), 2).startswith("the revision is given twice")
 
 
 def test_specs_that_are_no_specs(kvdoctor: Run, tmp_path: Path) -> None:

@@ -19,8 +19,9 @@ open(os.path.join(HERE, "started"), "a").write("x")
 send(event="ready", vllm_version="0.33.0")
 for line in sys.stdin:
     message = json.loads(line)
+    ASKED.update(message)
     request = message["request"]
-    args = request["vllm_args"]
+    args = request["vllm_args"] + request["varied_args"]
     asked = {"args": args, "gpu": request["gpu"]["name"], "specs": request["specs"] is not None, "environment": request["environment"]}
     print(json.dumps(asked), file=open(os.path.join(HERE, "asked"), "a"), flush=True)
     if "--fail" in args:

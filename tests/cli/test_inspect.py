@@ -77,17 +77,16 @@ def test_options_become_the_request(kvdoctor: Run, fake_engine: FakeEngine, conf
     }
     assert isinstance(gpu, dict)
     assert gpu["name"] == "b200"
-    assert model == {"text": str(config), "kind": "file", "path": str(config.parent), "revision": None}
+    assert model == {"text": str(config), "kind": "file", "path": str(config.parent), "revision": None, "config": None}
 
 
 def test_a_pasted_command_becomes_the_request(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
     engine = fake_engine(answers("llama", before=SHOW_REQUEST))
     pasted = ["vllm", "serve", str(config.parent), "--trust-remote-code", "-tp", "2"]
-    shown = requested(kvdoctor, engine, ["model", "vllm_args", "trust_remote_code"], "--", *pasted)
+    shown = requested(kvdoctor, engine, ["model", "vllm_args"], "--", *pasted)
     assert shown == {
-        "model": {"text": str(config.parent), "kind": "directory", "path": str(config.parent), "revision": None},
+        "model": {"text": str(config.parent), "kind": "directory", "path": str(config.parent), "revision": None, "config": None},
         "vllm_args": ["--trust-remote-code", "-tp", "2"],
-        "trust_remote_code": True,
     }
 
 

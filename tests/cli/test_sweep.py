@@ -88,7 +88,6 @@ def test_what_fails_every_row_alike_is_the_commands_failure(kvdoctor: Run, engin
     [
         (("org/model",), "nothing varies"),
         (("org/model", "--vary", "x"), "--vary 'x' has no name and values"),
-        (("org/model", "--vary", "x=1", "--", "--x", "2"), "--x is varied, and given after --"),
         (("org/model", "--vary", "gpu=no-such"), "GPU 'no-such' is not in the catalogue"),
         (("--vary", "x=1"), "no model is given"),
     ],

@@ -36,3 +36,34 @@ def test_a_word_that_vllm_reads_as_an_options_value_is_no_model(launches: Launch
     request = replace(launch_request("qwen3-0.6b", ("--served-model-name", "x")), model_position=2)
     with pytest.raises(BadRequest, match="is no model in the pasted command, but the value of the option before it"):
         launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "words", [("--kv-cache-memory-bytes", "1G"), ("--kv_cache_memory_bytes=1G",), ("--kv-cache-mem", "1G")], ids=lambda words: words[0]
+)
+def test_a_budget_given_twice_is_refused_however_it_is_spelled(launches: Launches, words: tuple[str, ...]) -> None:
+    with pytest.raises(BadRequest, match="the KV-cache budget is given twice"):
+        launches.plan("qwen3-0.6b", words, kv_cache_memory=2**30)
+
+
+def test_a_revision_given_twice_is_refused(launches: Launches) -> None:
+    request = launch_request("qwen3-0.6b", ("--revision=dev",))
+    assert request.model is not None
+    named = replace(request, model=replace(request.model, revision="main"))
+    with pytest.raises(BadRequest, match="the revision is given twice"):
+        launches.worker().plan(named, timeout_seconds=TIMEOUT_SECONDS)
+
+
+@pytest.mark.parametrize(
+    "given", [("--tensor-parallel-size", "2"), ("-tp", "2"), ("--tensor_parallel_size=2",), ("--tensor-par", "2")], ids=" ".join
+)
+def test_an_argument_cannot_vary_and_be_given_however_either_is_spelled(launches: Launches, given: tuple[str, ...]) -> None:
+    request = replace(launch_request("qwen3-0.6b", given), varied_args=("-tp", "4"))
+    with pytest.raises(BadRequest, match="--tensor-parallel-size is varied, and given after -- as well"):
+        launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
+
+
+def test_what_varies_is_given_too(launches: Launches) -> None:
+    request = replace(launch_request("qwen3-0.6b", ("--max-num-seqs", "8")), varied_args=("--dtype", "half"))
+    plan = launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS)
+    assert (plan.launch.dtype, plan.given_arguments) == ("float16", {"max_num_seqs": 8, "dtype": "half"})

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.launches.command_line import VllmCommand, has_flag, parse_vllm_command, words_of_text
+from kvdoctor.launches.command_line import VllmCommand, parse_vllm_command, words_of_text
 
 
 def parsed(line: str) -> tuple[str | None, list[str]]:
@@ -238,12 +238,6 @@ def test_one_variable_with_a_space_in_it_is_no_command() -> None:
 def test_an_unclosed_quote_is_refused() -> None:
     with pytest.raises(BadRequest, match="cannot be split: No closing quotation"):
         parse_vllm_command(["vllm serve 'org/name"])
-
-
-def test_a_flag_is_seen_in_both_of_vllms_spellings() -> None:
-    assert has_flag(["--trust_remote_code"], "--trust-remote-code")
-    assert has_flag(["--kv-cache-memory-bytes=40G"], "--kv-cache-memory-bytes")
-    assert not has_flag(["--x", "trust-remote-code"], "--trust-remote-code")
 
 
 @given(

@@ -200,7 +200,9 @@ class TestReasons:
 
     def moved(self, before: tuple[str, ...], after: tuple[str, ...]) -> list[tuple[str, str]]:
         moved = plans.plan(*plans.llama().groups, launch={"max_num_batched_tokens": 2048})
-        made = compare(diagnosis_of(plans.llama(), vllm_args=before), diagnosis_of(moved, vllm_args=after))
+        old = dataclasses.replace(plans.llama(), given_arguments=dict.fromkeys(before))
+        new = dataclasses.replace(moved, given_arguments=dict.fromkeys(after))
+        made = compare(diagnosis_of(old), diagnosis_of(new))
         return [(reason.side, reason.text) for reason in made.reasons]
 
     def test_a_default_that_moved_is_called_vllms(self) -> None:
@@ -209,12 +211,14 @@ class TestReasons:
 
     def test_an_argument_of_one_side_is_named(self) -> None:
         text = "max_num_batched_tokens: --max-num-batched-tokens is given on the after side alone; vLLM chose 8,192 on the other"
-        assert self.moved((), ("--max_num_batched_tokens=2048",)) == [("after", text)]
+        assert self.moved((), ("max_num_batched_tokens",)) == [("after", text)]
 
-    def test_nothing_is_said_where_both_give_it_or_a_file_may(self) -> None:
-        given = ("--max-num-batched-tokens", "1")
-        assert self.moved(given, given) == []
-        assert self.moved((), ("--config", "serve.yaml")) == []
+    def test_nothing_is_said_where_both_give_it_or_an_older_report_does_not_tell(self) -> None:
+        assert self.moved(("max_num_batched_tokens",), ("max_num_batched_tokens",)) == []
+        moved = plans.plan(*plans.llama().groups, launch={"max_num_batched_tokens": 2048})
+        old = diagnosis_of(plans.llama())
+        old = dataclasses.replace(old, request=dataclasses.replace(old.request, given_arguments=None))
+        assert compare(old, diagnosis_of(moved)).reasons == ()
 
 
 def test_where_nothing_is_cached_by_prefix_block_sizes_are_no_headline() -> None:

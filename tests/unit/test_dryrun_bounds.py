@@ -99,7 +99,7 @@ def test_what_the_launchs_own_code_raises_is_neither_vllms_nor_ours(tmp_path: Pa
     from kvdoctor.dryrun import own_code  # noqa: PLC0415 - as above
 
     def request(*arguments: str) -> Any:
-        return SimpleNamespace(vllm_args=arguments, trust_remote_code=False)
+        return SimpleNamespace(all_args=arguments, trust_remote_code=False)
 
     words = ((), ("--scheduler-cls", "mine.S"), ("--worker-cls=vllm.x.W",), ("--port", "mine.S"))
     assert [own_code.brings_code(request(*given)) for given in words] == [False, True, False, False]
@@ -115,7 +115,7 @@ def test_what_the_launchs_own_code_raises_is_neither_vllms_nor_ours(tmp_path: Pa
             act()
         except BaseException as error:
             try:
-                own_code.raise_if_own(error, "scheduler", SimpleNamespace(vllm_args=(), trust_remote_code=False))
+                own_code.raise_if_own(error, "scheduler", SimpleNamespace(all_args=(), trust_remote_code=False))
             except Unassessed as ours:
                 told.append(ours.message)
     print(json.dumps(told))

@@ -17,7 +17,6 @@ from kvdoctor.engines.index import look_up
 from kvdoctor.engines.interface import Engine
 from kvdoctor.engines.store import Manifest, Store, Wheel
 from kvdoctor.errors import BadRequest, Bug, Unassessed
-from kvdoctor.plain import to_plain
 from kvdoctor.workers import client as worker_module
 from kvdoctor.workers.client import Worker
 from tests.unit import plans
@@ -129,12 +128,6 @@ def test_a_worker_imports_from_the_engines_path_before_all_else(tmp_path: Path, 
     engine = Engine(python=sys.executable, source="x", vllm_version=None, notes=(), path=path)
     with pytest.raises(Bug, match=r"^beside$"), Worker(engine, environment={}, network=False) as worker:
         worker.plan(plans.request(), timeout_seconds=20)
-
-
-def test_what_an_engine_asks_for_is_among_the_assumptions() -> None:
-    engine = Engine(python=sys.executable, source="x", vllm_version=None, notes=(), dependency_notes=("torch 2 is installed",))
-    plan = Worker(engine, environment={}, network=False)._read_plan(to_plain(plans.llama()))
-    assert plan.assumptions == (*plans.llama().assumptions, "torch 2 is installed")
 
 
 def manifest(*requires: str, version: str = "0.28.0", beside: tuple[Wheel, ...] = ()) -> Manifest:

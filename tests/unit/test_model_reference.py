@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kvdoctor.errors import BadRequest
-from kvdoctor.launches.model_reference import find_model, resolved_model
+from kvdoctor.launches.model_reference import find_model
 from kvdoctor.launches.request import ModelReference
 
 LLAMA = json.dumps({"model_type": "llama", "architectures": ["LlamaForCausalLM"]})
@@ -101,21 +101,13 @@ def test_an_empty_directory_and_one_without_a_config(tmp_path: Path) -> None:
 def test_a_config_json_stands_for_its_directory(tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_text(LLAMA)
-    with resolved_model(str(path)) as reference:
-        assert reference == ModelReference(text=str(path), kind="file", path=str(tmp_path.resolve()), revision=None)
+    assert find_model(str(path)) == ModelReference(text=str(path), kind="file", path=str(tmp_path.resolve()), revision=None)
 
 
-def test_a_config_under_another_name_is_held_in_a_directory_that_goes_away(tmp_path: Path) -> None:
+def test_a_config_under_another_name_is_read_and_travels_with_the_request(tmp_path: Path) -> None:
     path = tmp_path / "llama.json"
     path.write_text(LLAMA)
-    with resolved_model(str(path)) as reference:
-        assert (reference.text, reference.kind) == (str(path), "file")
-        assert reference.path is not None
-        held = Path(reference.path)
-        assert [entry.name for entry in held.iterdir()] == ["config.json"]
-        assert (held / "config.json").read_text() == LLAMA
-    assert not held.exists()
-    assert path.exists()
+    assert find_model(str(path)) == ModelReference(text=str(path), kind="file", path=None, revision=None, config=json.loads(LLAMA))
 
 
 @pytest.mark.parametrize("config", ["{}", '{"model_type": ""}', '{"model_type": 3}', '{"architectures": ["LlamaForCausalLM"]}'])
@@ -135,15 +127,12 @@ def test_a_dangling_link_is_a_missing_file(tmp_path: Path) -> None:
     assert refusal(tmp_path)[0] == f"{tmp_path / 'config.json'} does not exist"
 
 
-def test_a_pipe_is_read_once_and_planned_from_a_directory() -> None:
+def test_a_pipe_is_read_once() -> None:
     read_end, write_end = os.pipe()
     os.write(write_end, LLAMA.encode())
     os.close(write_end)
-    with resolved_model(f"/dev/fd/{read_end}") as reference:
-        assert (reference.kind, reference.text) == ("file", f"/dev/fd/{read_end}")
-        assert reference.path is not None
-        assert json.loads(Path(reference.path, "config.json").read_text()) == json.loads(LLAMA)
-    assert not Path(reference.path).exists()
+    text = f"/dev/fd/{read_end}"
+    assert find_model(text) == ModelReference(text=text, kind="file", path=None, revision=None, config=json.loads(LLAMA))
     os.close(read_end)
 
 
@@ -153,5 +142,5 @@ def test_a_pipe_in_a_models_directory_is_not_waited_for(tmp_path: Path) -> None:
 
 
 def test_a_name_too_long_for_a_pipe_is_refused() -> None:
-    with pytest.raises(BadRequest, match="is no hub id"), resolved_model("x" * 5000):
-        pass
+    with pytest.raises(BadRequest, match="is no hub id"):
+        find_model("x" * 5000)

@@ -18,7 +18,7 @@ from kvdoctor.plan import Plan
 from kvdoctor.workers import client as worker_module
 from kvdoctor.workers import pool as pool_module
 from kvdoctor.workers.machine import Room
-from kvdoctor.workers.pool import Job, Listener, Outcome, Pool
+from kvdoctor.workers.pool import Launch, Listener, Outcome, Pool
 from tests.unit import plans
 from tests.unit.test_worker import PROLOGUE, is_running, wait_until
 
@@ -40,6 +40,7 @@ SERVE = """
         elif "hang" in args:
             time.sleep(60)
         else:
+            PLAN["engine"]["source"] = message["source"]
             send(event="plan", id=message["id"], plan=PLAN)
 """
 
@@ -74,18 +75,20 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, heard: Heard) -> Run:
     monkeypatch.setattr(worker_module, "_FAREWELL_SECONDS", 0.2)
     (tmp_path / "plan.json").write_text(json.dumps(to_plain(plans.llama())))
 
-    def plan(*jobs: Job, body: str = SERVE, timeout_seconds: float = 20, workers: int = 2, at_once: int = 2) -> dict[int, Outcome]:
+    def plan(*jobs: Launch, body: str = SERVE, timeout_seconds: float = 20, workers: int = 2, at_once: int = 2) -> dict[int, Outcome]:
         (tmp_path / "a_fake_worker.py").write_text(PROLOGUE + textwrap.dedent(body))
         room = Room(workers=workers, plans=at_once)
-        with Pool(jobs, timeout_seconds=timeout_seconds, room=room, listener=heard.listener) as pool:
+        with Pool(timeout_seconds=timeout_seconds, room=room, listener=heard.listener) as pool:
+            for one in jobs:
+                pool.submit(one)
             return dict(pool.outcomes())
 
     return plan
 
 
-def job(*arguments: str, source: str = "one", **request: Any) -> Job:
+def job(*arguments: str, source: str = "one", **request: Any) -> Launch:
     engine = Engine(python=sys.executable, source=source, vllm_version=None, notes=("a note of the engine",))
-    return Job(engine=engine, request=plans.request(vllm_args=arguments, **request))
+    return Launch(engine=engine, request=plans.request(vllm_args=arguments, **request))
 
 
 def log(tmp_path: Path) -> list[list[str]]:
@@ -171,7 +174,7 @@ def test_an_interpreter_that_cannot_be_started_fails_its_launches(run: Run, tmp_
     script = tmp_path / "python"
     script.write_text("not a program")
     script.chmod(0o755)
-    broken = Job(engine=Engine(python=str(script), source="x", vllm_version=None, notes=()), request=plans.request())
+    broken = Launch(engine=Engine(python=str(script), source="x", vllm_version=None, notes=()), request=plans.request())
     outcomes = run(broken, job("a"))
     assert "could not be started" in str(outcomes[0])
     assert isinstance(outcomes[1], Plan)
@@ -203,12 +206,25 @@ def test_leaving_early_leaves_nothing_behind(tmp_path: Path, heard: Heard, run: 
     run(job())  # writes the fake worker
     room = Room(workers=2, plans=4)
     jobs = [job("a"), job("hang"), job("hang", source="another")]
-    with Pool(jobs, timeout_seconds=20, room=room, listener=heard.listener) as pool:
+    with Pool(timeout_seconds=20, room=room, listener=heard.listener) as pool:
+        for one in jobs:
+            pool.submit(one)
         assert next(pool.outcomes())[0] == 0
         assert wait_until(lambda: workers_started(tmp_path) == 3)
     pids = {int(words[0]) for words in log(tmp_path)}
     assert wait_until(lambda: not any(map(is_running, pids)))
     assert [entry.name for entry in tmp_path.iterdir() if entry.name.startswith("kvdoctor-")] == []
+
+
+def test_a_launch_that_comes_later_finds_the_worker_that_was_kept(tmp_path: Path, heard: Heard, run: Run) -> None:
+    run(job())  # writes the fake worker, and starts one
+    with Pool(timeout_seconds=20, room=Room(workers=1, plans=1), listener=heard.listener) as pool:
+        assert [pool.submit(job("a")), *dict(pool.outcomes())] == [0, 0]
+        assert [pool.submit(job("b")), *dict(pool.outcomes())] == [1, 1]
+        assert workers_started(tmp_path) == 2
+        pool.submit(job("c", source="another"))  # there is room for one worker: the idle one goes
+        assert [number for number, outcome in pool.outcomes() if isinstance(outcome, Plan)] == [2]
+        assert workers_started(tmp_path) == 3
 
 
 def test_a_hundred_launches_cost_little_beyond_their_planning(run: Run) -> None:

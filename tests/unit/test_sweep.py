@@ -95,7 +95,7 @@ def test_what_is_no_variation_is_refused(texts: list[str], message: str) -> None
 
 
 def test_every_model_meets_every_value_and_the_last_moves_fastest() -> None:
-    cells = make_grid(["m", "n"], parse_variations(["tp=1,2", "dtype=a,b"]), ())
+    cells = make_grid(["m", "n"], parse_variations(["tp=1,2", "dtype=a,b"]))
     assert [(cell.model, *cell.values.values()) for cell in cells][:5] == [
         ("m", "1", "a"),
         ("m", "1", "b"),
@@ -126,16 +126,10 @@ def test_a_value_becomes_words_of_vllms_command_line(name: str, value: str, word
     assert Cell(model=None, values={name: value}).vllm_arguments == words
 
 
-@pytest.mark.parametrize("given", ["--max-num-seqs", "--max_num_seqs=8"])
-def test_an_argument_cannot_vary_and_be_given(given: str) -> None:
-    with pytest.raises(BadRequest, match="--max-num-seqs is varied, and given after --"):
-        make_grid([None], parse_variations(["max-num-seqs=1,2"]), (given,))
-
-
 def test_a_grid_that_would_run_for_hours_is_refused() -> None:
     values = ",".join(map(str, range(101)))
     with pytest.raises(BadRequest, match="10,201 launches"):
-        make_grid([None], parse_variations([f"a={values}", f"b={values}"]), ())
+        make_grid([None], parse_variations([f"a={values}", f"b={values}"]))
 
 
 def test_a_row_keeps_the_figures_of_its_report() -> None:

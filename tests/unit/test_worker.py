@@ -19,7 +19,7 @@ from kvdoctor.workers import client as worker_module
 from kvdoctor.workers.client import Worker
 from tests.unit import plans
 
-ENGINE = Engine(python=sys.executable, source="python:here", vllm_version=None, notes=())
+ENGINE = Engine(python=sys.executable, source="python:here", vllm_version=None, notes=(), dependency_notes=("torch 2 is installed",))
 
 PROLOGUE = """
 import json, os, signal, subprocess, sys, time
@@ -76,6 +76,7 @@ ANSWER = """
     while True:
         message = receive()
         send(event="step", id=message["id"], step="building the model")
+        PLAN["engine"]["source"], PLAN["assumptions"] = message["source"], message["notes"]
         send(event="plan", id=message["id"], plan=PLAN)
 """
 
@@ -84,8 +85,9 @@ def test_a_plan_comes_back_whole_and_its_steps_are_heard(fake: Fake) -> None:
     steps: list[str] = []
     with fake(ANSWER) as worker:
         plan = worker.plan(plans.request(), timeout_seconds=20, on_step=steps.append)
-    assert to_plain(plan) | {"engine": None} == to_plain(plans.llama()) | {"engine": None}
-    assert plan.engine.source == "python:here"
+    known = {"engine": None, "assumptions": None}
+    assert to_plain(plan) | known == to_plain(plans.llama()) | known
+    assert (plan.engine.source, plan.assumptions) == ("python:here", ("torch 2 is installed",))
     assert steps == ["importing vLLM", "building the model"]
 
 
@@ -109,7 +111,7 @@ def test_the_worker_gets_the_request_as_it_is(fake: Fake) -> None:
     assert json.loads(caught.value.message) == [1, 20, "h100-80g", "ééé"]
 
 
-@pytest.mark.parametrize(("kind", "error"), [("bad_request", BadRequest), ("unassessed", Unassessed), ("bug", Bug), ("new kind", Bug)])
+@pytest.mark.parametrize(("kind", "error"), [("bad_request", BadRequest), ("unassessed", Unassessed), ("bug", Bug)])
 def test_a_failure_keeps_its_kind_and_words(fake: Fake, kind: str, error: type[KvdoctorError]) -> None:
     caught = failure(
         fake(f"""
@@ -168,11 +170,11 @@ def test_a_plan_of_another_shape_is_a_bug(fake: Fake) -> None:
         fake('send(event="ready", vllm_version="0.33.0"); send(event="plan", id=receive()["id"], plan={"engine": 3}); time.sleep(60)')
     )
     assert type(caught) is Bug
-    assert "Plan lacks" in caught.message
+    assert "Planned.plan lacks launch" in caught.message
 
 
 def test_replies_to_other_requests_do_not_disturb(fake: Fake) -> None:
-    body = ANSWER.replace("message = receive()", 'message = receive(); send(event="step", id=99, step="x"); send(event="news", id=None)')
+    body = ANSWER.replace("message = receive()", 'message = receive(); send(event="step", id=99, step="x")')
     with fake(body) as worker:
         assert worker.plan(plans.request(), timeout_seconds=20).groups
 
