@@ -8,6 +8,7 @@ from kvdoctor.rules.capacity import LowConcurrency, MaxModelLenDoesNotFit, TooMa
 from kvdoctor.rules.connectors import ConnectorChunkMismatch, HybridManagerDisabled
 from kvdoctor.rules.crowded import BlockSizeInflated, KvHeadsReplicated, ManySmallGroups, NarrowGroupIsBilledWide, PaddingLayers
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
+from kvdoctor.rules.known_bugs import KnownBugInRelease
 from kvdoctor.rules.parallel import ContextParallelismInflatesBlock, PipelineStageBottleneck
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity, PrefixCachingOff, PrefixMatchUnitInert
 from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
@@ -50,6 +51,7 @@ RULES: tuple[Rule, ...] = (
     PipelineStageBottleneck(),
     ConnectorChunkMismatch(),
     ContextParallelismInflatesBlock(),
+    KnownBugInRelease(),
     UntestedRelease(),
     UnknownSpecKind(),
 )

@@ -89,8 +89,10 @@ class Rule(ABC):
         """The first sentence of the documentation."""
         return self.documentation.partition("\n")[0]
 
-    def finding(self, message: str, *, remediation: str, evidence: Evidence, severity: Severity | None = None) -> Finding:
-        """Make a finding that carries this rule's name, first URL, and severity where no other is given."""
+    def finding(
+        self, message: str, *, remediation: str, evidence: Evidence, severity: Severity | None = None, url: str | None = None
+    ) -> Finding:
+        """Make a finding that carries this rule's name, and its severity and first URL where no others are given."""
         return Finding(
             rule=self.id,
             name=self.name,
@@ -98,5 +100,5 @@ class Rule(ABC):
             message=message,
             remediation=remediation,
             evidence=evidence,
-            url=self.urls[0],
+            url=url or self.urls[0],
         )
