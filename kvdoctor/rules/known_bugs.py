@@ -3,6 +3,7 @@
 import functools
 import re
 import tomllib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -105,7 +106,7 @@ def _given_block_above_smallest(context: RuleContext, wanted: bool) -> bool:
     return (isinstance(given, int) and smallest is not None and smallest < given) is wanted
 
 
-_CLAUSES = {
+_CLAUSES: dict[str, Callable[[RuleContext, Any], bool]] = {
     "kinds": _kinds,
     "refusal": _refusal,
     "log": lambda context, wanted: any(wanted in record.message for record in context.plan.vllm_log),
