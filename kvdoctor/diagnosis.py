@@ -122,9 +122,8 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         BadRequest: ``select`` or ``ignore`` names no rule.
 
     """
-    plan = without_made_up_memory(plan)
-    layout = read_layout(plan)
-    context = RuleContext(request=request, plan=plan, layout=layout, refusal=_read_refusal(request, plan))
+    context = read_context(request, plan)
+    plan, layout = context.plan, context.layout
     findings: list[Finding] = []
     skipped: list[SkippedRule] = []
     for rule in choose_rules(select=select, ignore=ignore):
@@ -159,6 +158,12 @@ def diagnose(request: LaunchRequest, plan: Plan, *, select: Iterable[str] = (), 
         skipped_rules=tuple(skipped),
         vllm_log=plan.vllm_log,
     )
+
+
+def read_context(request: LaunchRequest, plan: Plan) -> RuleContext:
+    """Read the plan as rules look at it."""
+    plan = without_made_up_memory(plan)
+    return RuleContext(request=request, plan=plan, layout=read_layout(plan), refusal=_read_refusal(request, plan))
 
 
 def verdict_line(diagnosis: Diagnosis) -> str:

@@ -25,6 +25,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     ignore: options.Ignore = None,
     fail_on: options.FailOnSeverity = options.FailOn.ERROR,
     trust_remote_code: options.TrustRemoteCode = False,
+    no_suggest: options.NoSuggest = False,
     offline: options.Offline = False,
     timeout: options.Timeout = options.DEFAULT_TIMEOUT_SECONDS,
     verbose: options.Verbose = False,
@@ -36,6 +37,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     from kvdoctor.diagnosis import diagnose  # noqa: PLC0415
     from kvdoctor.report import FORMATS  # noqa: PLC0415
     from kvdoctor.rules import choose_rules  # noqa: PLC0415
+    from kvdoctor.suggest import with_suggestions  # noqa: PLC0415
 
     note = notes_once(quiet=quiet)
     check_output(output)
@@ -50,7 +52,9 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         launch = service.launch(request, asked.vllm)
         with progress(quiet=quiet) as step:
             plan = service.plan(launch, on_step=step)
-    diagnosis = diagnose(launch.request, plan, select=chosen, ignore=ignored)
+            diagnosis = diagnose(launch.request, plan, select=chosen, ignore=ignored)
+            if not no_suggest:
+                diagnosis = with_suggestions(diagnosis, launch, plan, service, on_step=step)
     width, color = terminal(output)
     write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
     return options.exit_code(diagnosis.verdict, [finding.severity for finding in diagnosis.findings], fail_on)

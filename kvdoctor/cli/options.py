@@ -77,6 +77,7 @@ Select = Annotated[list[str] | None, typer.Option("--select", metavar="RULES", h
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these rules out: ids or prefixes, with commas.")]
 FailOnSeverity = Annotated[FailOn, typer.Option("--fail-on", help="Exit with 1 on a finding at or above this severity.")]
 TrustRemoteCode = Annotated[bool, typer.Option("--trust-remote-code", help="Let vLLM run code from the model's repository.")]
+NoSuggest = Annotated[bool, typer.Option("--no-suggest", help="Do not have vLLM plan what the findings advise.")]
 Offline = Annotated[bool, typer.Option("--offline", help="Use no network: not for a hub id, nor to fetch a release.")]
 Timeout = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=1, max=86400, help="Give up on a plan after this long.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Show what vLLM wrote, and tracebacks.")]

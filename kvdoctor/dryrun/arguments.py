@@ -18,6 +18,8 @@ def read_arguments(request: LaunchRequest, model: str) -> argparse.Namespace:
     """
     parser = _parser(request.usage)
     arguments = parser.parse_args(["--model", model, *request.all_args])
+    for name in request.left_out:
+        setattr(arguments, name, parser.get_default(name))
     _refuse_second_model(model, arguments.model)
     _refuse_second_model(None, getattr(arguments, "model_tag", None))
     if request.model_position is not None and request.usage == "serve":
@@ -78,7 +80,7 @@ def given_arguments(request: LaunchRequest) -> dict[str, Any]:
     A value that is no number, flag or short word is ``None``: that it was given is all that rules need of it.
     """
     given = _given(request.usage, request.all_args)
-    return {name: _shown(name, value) for name, value in given.items()}
+    return {name: _shown(name, value) for name, value in given.items() if name not in request.left_out}
 
 
 def _given(usage: str, words: tuple[str, ...]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ class LaunchRequest:
     arguments without the model, which stood among them at ``model_position`` if a pasted command names it behind options;
     ``environment`` holds the ``VLLM_*`` variables that the user gave for this launch
     (those of the checking shell are not used). ``kv_cache_memory_bytes`` is an exact budget per GPU. ``varied_args`` are vLLM's arguments
-    too, which must not be among the others.
+    too, which must not be among the others. Those that ``left_out`` names, as vLLM's parser does, count as not given.
     """
 
     model: ModelReference | None
@@ -51,6 +51,7 @@ class LaunchRequest:
     offline: bool
     model_position: int | None = None
     varied_args: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def all_args(self) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, how_it_ended, model_name, sections
+from kvdoctor.report.suggestions import suggestion_lines
 from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_text
 from kvdoctor.rules import Finding
 
@@ -40,4 +41,6 @@ def _row(cells: tuple[str, ...]) -> str:
 
 def _finding(finding: Finding) -> str:
     link = f"[{finding.rule}]({finding.url})"
-    return f"- **{finding.severity}** {link} {finding.name}: {markdown_text(finding.message)}. {markdown_text(finding.remediation)}."
+    tried = "".join(f"\n  - {markdown_text(line)}" for line in suggestion_lines(finding))
+    advice = markdown_text(finding.remediation)
+    return f"- **{finding.severity}** {link} {finding.name}: {markdown_text(finding.message)}. {advice}.{tried}"

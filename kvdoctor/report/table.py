@@ -9,6 +9,7 @@ from rich.text import Text
 from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
 from kvdoctor.report.sections import FIGURES, GroupRow, group_rows, group_title, how_it_ended, model_name, sections
+from kvdoctor.report.suggestions import suggestion_lines
 from kvdoctor.report.untrusted import one_line, visible
 
 _NAMES_WIDTH = 40
@@ -41,6 +42,8 @@ def render_table(diagnosis: Diagnosis, *, width: int, color: bool) -> str:
                 indent=2,
             )
             page.put(Text(f"{one_line(finding.remediation)}."), indent=4)
+            for line in suggestion_lines(finding):
+                page.put(Text(one_line(line)), indent=4)
             page.put(Text(finding.url, style="dim"), indent=4)
     page.blank()
     page.put(Text(one_line(verdict_line(diagnosis)), style=VERDICT_STYLES[diagnosis.verdict]))

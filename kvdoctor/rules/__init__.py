@@ -7,7 +7,7 @@ from kvdoctor.rules.arguments import ServeArgumentsAreRefused
 from kvdoctor.rules.capacity import LowConcurrency, MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
 from kvdoctor.rules.connectors import ConnectorChunkMismatch, HybridManagerDisabled
 from kvdoctor.rules.crowded import BlockSizeInflated, KvHeadsReplicated, ManySmallGroups, NarrowGroupIsBilledWide, PaddingLayers
-from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped
+from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped, Suggestion
 from kvdoctor.rules.known_bugs import KnownBugInRelease
 from kvdoctor.rules.parallel import ContextParallelismInflatesBlock, PipelineStageBottleneck
 from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity, PrefixCachingOff, PrefixMatchUnitInert
@@ -17,7 +17,7 @@ from kvdoctor.rules.tokens import BatchInflatesWindows, TokensFigureMisleads
 from kvdoctor.rules.values import BlockExceedsBatchedTokens, KernelBlockMismatch, PrefixMatchUnitInvalid, RanksDoNotDivide
 from kvdoctor.rules.wasted import EmptyShareOfPool, PagePadding
 
-__all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "choose_rules", "find_rule"]
+__all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "Suggestion", "choose_rules", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
     BlockNotDivisibleByHash(),

@@ -16,10 +16,25 @@ Severity = Literal["error", "warning", "info"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class Suggestion:
+    """A change that vLLM planned and took, with what came of it; ``left_out`` are arguments by the names of vLLM's parser."""
+
+    change: str
+    arguments: tuple[str, ...]
+    left_out: tuple[str, ...]
+    kv_cache_tokens: int | None
+    max_concurrency: float | None
+    hash_block_size: int | None
+    min_reusable_prefix_tokens: int | None
+    empty_percent: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """What a rule found: ``message`` is one sentence with its numbers, ``remediation`` an imperative.
 
     ``evidence`` holds named figures; lists stay lists so that a report read back from JSON is equal to the one written.
+    ``suggestions`` were tried, the best first.
     """
 
     rule: str
@@ -29,6 +44,7 @@ class Finding:
     remediation: str
     evidence: Evidence
     url: str
+    suggestions: tuple[Suggestion, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
