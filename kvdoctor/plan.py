@@ -173,6 +173,16 @@ class LogRecord:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrefixHit:
+    """A request that vLLM's scheduler served, and how much of its prompt came from the cache."""
+
+    scenario: Literal["shared prefix", "conversation"]
+    number: int
+    prompt_tokens: int
+    cached_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Plan:
     """The whole dry launch, from configuration to scheduler.
 
@@ -201,3 +211,5 @@ class Plan:
     vllm_log: tuple[LogRecord, ...]
     given_arguments: dict[str, Any] = field(default_factory=dict)
     usable_kv_cache_bytes: int | None = None
+    # Only where they were asked for.
+    prefix_hits: tuple[PrefixHit, ...] = ()

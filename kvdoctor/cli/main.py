@@ -12,7 +12,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from kvdoctor import __version__
-from kvdoctor.cli import compare, engines, explain, gpus, inspect, rules, sweep, verify, version
+from kvdoctor.cli import compare, engines, explain, gpus, inspect, prefix, rules, sweep, verify, version
 from kvdoctor.cli.console import Stopped, one_line, say, say_error
 from kvdoctor.errors import EXIT_BAD_REQUEST, EXIT_BUG, EXIT_OK, BadRequest, KvdoctorError
 
@@ -26,6 +26,7 @@ app.add_typer(engines.app, name="engines")
 app.command("compare", epilog=compare.EPILOG)(compare.run)
 app.command("sweep", epilog=sweep.EPILOG)(sweep.run)
 app.command("verify", epilog=verify.EPILOG)(verify.run)
+app.command("prefix", epilog=prefix.EPILOG)(prefix.run)
 app.command("gpus")(gpus.run)
 app.command("rules")(rules.run)
 app.command("explain")(explain.run)

@@ -128,6 +128,8 @@ def build_scheduler(settled: Settled) -> None:
     settled.report_step(PREFIX)
     try:
         settled.min_reusable_prefix_tokens = prefix.smallest_reusable(settled, scheduler)
+        if settled.request.prefix is not None:
+            settled.prefix_hits += prefix.hits(settled, scheduler, settled.request.prefix)
     except Exception as error:  # noqa: BLE001 - the launch is settled; a question of ours that vLLM cannot take must not undo that
         settled.not_checked(PREFIX, f"{type(error).__name__}: {first_line(error)}")
 

@@ -52,6 +52,7 @@ def to_plan(settled: Settled, refusal: Refusal | None, *, source: str) -> Plan:
         hash_block_size=settled.hash_block_size,
         prefix_hit_tokens=settled.prefix_hit_tokens,
         min_reusable_prefix_tokens=settled.min_reusable_prefix_tokens,
+        prefix_hits=tuple(settled.prefix_hits),
         num_blocks=settled.scheduler_config.num_blocks if planned else None,
         bytes_per_block=max((s.bytes_per_block for s in stages if s.bytes_per_block is not None), default=None),
         kv_cache_tokens=getattr(cache, "kv_cache_size_tokens", None) if planned else None,

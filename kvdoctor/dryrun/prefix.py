@@ -5,16 +5,21 @@ third would be taken from the cache. Two, because vLLM keeps a mamba state at a 
 that it is shared. Mamba states, sliding windows and the last block that EAGLE drops are all vLLM's to judge.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
+from kvdoctor.launches.request import PrefixQuestion
+from kvdoctor.plan import PrefixHit
 
 # Prefixes up to this many hit units are tried: EAGLE needs two, a window may need a few more.
 MOST_UNITS = 8
 # A longer first prompt is beyond what the question is worth, and beyond many context lengths.
 MOST_TOKENS = 2**17
 _MOST_STEPS = 4096
+# The one token that every prompt is answered with.
+_ANSWER = 1
 
 
 def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
@@ -38,6 +43,42 @@ def smallest_reusable(settled: Settled, scheduler: Any) -> int | None:
         if scheduler.kv_cache_manager.get_computed_blocks(prompts[2])[1] > 0:
             return length
     return None
+
+
+def hits(settled: Settled, scheduler: Any, question: PrefixQuestion) -> Iterator[PrefixHit]:
+    """Serve prompts that share a prefix, then a conversation whose every turn repeats the one before; read what each took from the cache.
+
+    Prompts longer than the launch allows are not served. The tokens are none that :func:`smallest_reusable` uses.
+    """
+    limit = min(settled.config.model_config.max_model_len - 2, MOST_TOKENS)
+    hasher, own = _block_hasher(settled), question.prompt_tokens - question.shared_tokens
+    shared = _tokens(20_000, question.shared_tokens)
+    for number in range(1, question.requests + 1):
+        prompt = [*shared, *_tokens(20_000 + 1_000 * number, own)]
+        if len(prompt) <= limit:
+            yield PrefixHit(
+                scenario="shared prefix",
+                number=number,
+                prompt_tokens=len(prompt),
+                cached_tokens=_cached(settled, scheduler, prompt, hasher),
+            )
+    history: list[int] = _tokens(900_000, question.shared_tokens)
+    for number in range(1, question.turns + 1):
+        history += _tokens(900_000 + 1_000 * number, own)
+        if len(history) <= limit:
+            cached = _cached(settled, scheduler, history, hasher)
+            yield PrefixHit(scenario="conversation", number=number, prompt_tokens=len(history), cached_tokens=cached)
+        history.append(_ANSWER)
+
+
+def _tokens(first: int, count: int) -> list[int]:
+    return [first + position % 997 for position in range(count)]
+
+
+def _cached(settled: Settled, scheduler: Any, prompt: list[int], hasher: Any) -> int:
+    """Serve a prompt, and give vLLM's own count of the tokens that were computed before its first step."""
+    request = _request(settled.config, f"asked-{len(prompt)}-{prompt[-1]}", list(prompt), hasher)
+    return _serve(scheduler, request)
 
 
 def _block_hasher(settled: Settled) -> Any:
@@ -67,14 +108,17 @@ def _request(config: Any, name: str, tokens: list[int], hasher: Any) -> Any:
     )
 
 
-def _serve(scheduler: Any, request: Any) -> None:
-    """Let the scheduler take the request to its end, answering each step as a model runner would."""
+def _serve(scheduler: Any, request: Any) -> int:
+    """Let the scheduler take the request to its end, answering each step as a model runner would; give what it took from the cache."""
     scheduler.add_request(request)
+    cached = 0
     for _ in range(_MOST_STEPS):
         if request.is_finished():
-            return
+            break
         output = scheduler.schedule()
+        cached = next((new.num_computed_tokens for new in output.scheduled_new_reqs), cached)
         scheduler.update_from_output(output, _answer(request, output))
+    return cached
 
 
 def _answer(request: Any, output: Any) -> Any:
@@ -84,5 +128,5 @@ def _answer(request: Any, output: Any) -> Any:
     names = list(output.num_scheduled_tokens)
     whole = request.num_computed_tokens >= request.num_prompt_tokens
     pooled = [torch.zeros(1) if whole else None for _ in names] if request.pooling_params is not None else []
-    sampled = [[1] if whole and request.pooling_params is None else [] for _ in names]
+    sampled = [[_ANSWER] if whole and request.pooling_params is None else [] for _ in names]
     return compat.runner_output(names, sampled_token_ids=sampled, logprobs=None, prompt_logprobs_dict={}, pooler_output=pooled)

@@ -8,7 +8,7 @@ from typing import Any
 from kvdoctor.dryrun.model import BuiltStage
 from kvdoctor.errors import Unassessed
 from kvdoctor.launches.request import LaunchRequest
-from kvdoctor.plan import Check, LogRecord, Outcome, Refusal
+from kvdoctor.plan import Check, LogRecord, Outcome, PrefixHit, Refusal
 
 
 class Refused(Exception):
@@ -53,6 +53,7 @@ class Settled:
     hash_block_size: int | None = None
     prefix_hit_tokens: int | None = None
     min_reusable_prefix_tokens: int | None = None
+    prefix_hits: list[PrefixHit] = field(default_factory=list)
     kernel_block_sizes: list[int | None] = field(default_factory=list)
     checks: list[Check] = field(default_factory=list)
     log: list[LogRecord] = field(default_factory=list)

@@ -30,6 +30,16 @@ class ModelReference:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PrefixQuestion:
+    """Requests whose prefix hits are asked for: so many prompts with the same ``shared_tokens`` in front, and a growing conversation."""
+
+    shared_tokens: int
+    prompt_tokens: int
+    requests: int
+    turns: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LaunchRequest:
     """One launch to assess.
 
@@ -52,6 +62,7 @@ class LaunchRequest:
     model_position: int | None = None
     varied_args: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    prefix: PrefixQuestion | None = None
 
     @property
     def all_args(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ if TYPE_CHECKING:
     from kvdoctor.compare.interface import Comparison
     from kvdoctor.compare.many import ManyComparison
     from kvdoctor.diagnosis import Diagnosis
+    from kvdoctor.prefix import PrefixReport
     from kvdoctor.sweep import Sweep
     from kvdoctor.verify import Verification
 
-__all__ = ["FORMATS", "Renderer", "render_comparison", "render_list", "render_many", "render_sweep", "render_verification"]
+__all__ = ["FORMATS", "Renderer", "render_comparison", "render_list", "render_many", "render_prefix", "render_sweep", "render_verification"]
 
 
 class Renderer(Protocol):
@@ -96,6 +97,15 @@ def render_verification(verification: "Verification", report_format: str, *, wid
     if report_format == "markdown":
         return of_verification.render_markdown(verification)
     return of_verification.render_table(verification, width=width, color=color)
+
+
+def render_prefix(report: "PrefixReport", report_format: str, *, width: int, color: bool) -> str:
+    """Render what requests take from the prefix cache as ``table`` or ``json``."""
+    if report_format == "json":
+        return _plain_json(report)
+    from kvdoctor.report.prefix import render_prefix_table  # noqa: PLC0415 - see above
+
+    return render_prefix_table(report, width=width, color=color)
 
 
 def render_list(name: str, items: "list[dict[str, object]]") -> str:
