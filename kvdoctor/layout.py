@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kvdoctor.plan import GroupPlan, LayerPlan, Plan
+from kvdoctor.plan import GroupPlan, LayerPlan, Plan, RequestsAt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +85,7 @@ class Layout:
     blocks_per_request: int | None
     bytes_per_request: int | None
     padding_layers: int | None
+    requests_at: tuple[RequestsAt, ...] = ()
 
 
 _NO_PAGE = PageLayout(page_bytes=0, used_bytes=0, wasted_bytes=0, wasted_percent=0.0, layer_count=0, layer_names=())
@@ -108,6 +109,7 @@ def read_layout(plan: Plan) -> Layout:
         blocks_per_request=blocks,
         bytes_per_request=None if blocks is None or plan.bytes_per_block is None else blocks * plan.bytes_per_block,
         padding_layers=_sum_of_known(group.padding_layers for group in groups) if groups else None,
+        requests_at=plan.requests_at if groups else (),
     )
 
 

@@ -165,6 +165,14 @@ class Refusal:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RequestsAt:
+    """How many requests of ``tokens`` tokens fit at once, by vLLM's own count: over all GPUs that serve a request together."""
+
+    tokens: int
+    requests: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class LogRecord:
     """A line of vLLM's log; ``level`` is Python's level name."""
 
@@ -188,7 +196,7 @@ class Plan:
 
     ``given_arguments`` are the arguments that the user gave, by the names of vLLM's parser; a value that is no number, flag or short
     word is ``None`` there. ``usable_kv_cache_bytes`` is what vLLM compares with a request that does not fit: the budget less the block
-    that it keeps for itself.
+    that it keeps for itself. ``requests_at`` has some usual lengths and, last, ``max_model_len``.
     """
 
     engine: EngineFacts
@@ -213,3 +221,4 @@ class Plan:
     usable_kv_cache_bytes: int | None = None
     # Only where they were asked for.
     prefix_hits: tuple[PrefixHit, ...] = ()
+    requests_at: tuple[RequestsAt, ...] = ()

@@ -20,6 +20,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
     specs: options.Specs = None,
     args_file: options.ArgsFile = None,
     report_format: options.ReportFormat = options.Format.TABLE,
+    details: options.Details = False,
     output: options.Output = None,
     select: options.Select = None,
     ignore: options.Ignore = None,
@@ -56,5 +57,5 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
             if not no_suggest:
                 diagnosis = with_suggestions(diagnosis, launch, plan, service, on_step=step)
     width, color = terminal(output)
-    write_report(FORMATS[report_format.value](diagnosis, width=width, color=color), output)
+    write_report(FORMATS[report_format.value](diagnosis, width=width, color=color, details=details), output)
     return options.exit_code(diagnosis.verdict, [finding.severity for finding in diagnosis.findings], fail_on)

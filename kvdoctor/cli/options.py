@@ -72,6 +72,7 @@ ArgsFile = Annotated[
 ]
 ListFormatOption = Annotated[ListFormat, typer.Option("--format", help="What to write.")]
 ReportFormat = Annotated[Format, typer.Option("--format", help="What to write.")]
+Details = Annotated[bool, typer.Option("--details", help="Show layer names, settings, assumptions and steps as well.")]
 Output = Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write the report to FILE instead of stdout.")]
 Select = Annotated[list[str] | None, typer.Option("--select", metavar="RULES", help="Run only these rules: ids or prefixes, with commas.")]
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="Leave these rules out: ids or prefixes, with commas.")]

@@ -9,7 +9,7 @@ import torch
 
 from kvdoctor.dryrun import compat
 from kvdoctor.dryrun.settled import Settled
-from kvdoctor.plan import EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, StagePlan
+from kvdoctor.plan import EngineFacts, GroupPlan, LaunchFacts, LayerPlan, MemoryFacts, Plan, Refusal, RequestsAt, StagePlan
 
 # vLLM's spec classes by name, most special first; a class is known by the first name in its ancestry.
 KINDS = {
@@ -61,6 +61,7 @@ def to_plan(settled: Settled, refusal: Refusal | None, *, source: str) -> Plan:
         assumptions=tuple(settled.assumptions),
         given_arguments=dict(settled.given_arguments),
         usable_kv_cache_bytes=settled.budget.usable_bytes if counted else None,
+        requests_at=_requests_at(settled) if planned else (),
         refusal=refusal,
         vllm_log=tuple(settled.log),
     )
@@ -160,6 +161,30 @@ def _used_bytes(spec: Any) -> int:
 def _blocks_per_request(spec: Any, config: Any) -> int:
     """Blocks of a request of ``max_model_len`` tokens, from vLLM's own bytes (``get_max_concurrency_for_kv_cache_config``)."""
     return -(-int(spec.max_memory_usage_bytes(config)) // int(spec.page_size_bytes))
+
+
+# Lengths that people plan for, where they are below the longest.
+_USUAL_LENGTHS = (8192, 32_768, 131_072)
+
+
+def _requests_at(settled: Settled) -> tuple[RequestsAt, ...]:
+    """Ask vLLM's own count (``get_max_concurrency_for_kv_cache_config``) at other lengths; the last one is what it logs."""
+    from vllm.v1.core.kv_cache_utils import get_max_concurrency_for_kv_cache_config
+
+    config, planned = settled.config, settled.scheduler_config
+    longest = config.model_config.max_model_len if config.model_config is not None else None
+    logged = getattr(config.cache_config, "kv_cache_max_concurrency", None)
+    if longest is None or logged is None or not planned.kv_cache_groups:
+        return ()
+    counted = []
+    try:
+        for tokens in (*(length for length in _USUAL_LENGTHS if length < longest), longest):
+            config.model_config.max_model_len = tokens
+            counted.append(RequestsAt(tokens=tokens, requests=float(get_max_concurrency_for_kv_cache_config(config, planned))))
+    finally:
+        config.model_config.max_model_len = longest
+    # Counted on the scheduler's configuration; where that is not what vLLM logged, the other lengths would mislead.
+    return tuple(counted) if counted[-1].requests == logged else (RequestsAt(tokens=longest, requests=float(logged)),)
 
 
 def _stages(settled: Settled) -> tuple[StagePlan, ...]:

@@ -14,9 +14,9 @@ __all__ = ["FORMATS", "Renderer", "render_comparison", "render_list", "render_ma
 
 
 class Renderer(Protocol):
-    """A pure function from a diagnosis to text; formats for machines pay no heed to width and colour."""
+    """A pure function from a diagnosis to text; formats for machines pay no heed to width, colour and details."""
 
-    def __call__(self, diagnosis: "Diagnosis", *, width: int, color: bool) -> str:
+    def __call__(self, diagnosis: "Diagnosis", *, width: int, color: bool, details: bool = False) -> str:
         """Render."""
         ...
 
@@ -24,22 +24,24 @@ class Renderer(Protocol):
 # Each format is imported when it is asked for: the table brings rich, which the others and `--help` must not wait for.
 
 
-def _table(diagnosis: "Diagnosis", *, width: int, color: bool) -> str:
-    from kvdoctor.report.table import render_table  # noqa: PLC0415 - see above
+def _table(diagnosis: "Diagnosis", *, width: int, color: bool, details: bool = False) -> str:
+    from kvdoctor.report.of_diagnosis import diagnosis_document  # noqa: PLC0415 - see above
+    from kvdoctor.report.to_terminal import to_terminal  # noqa: PLC0415 - see above
 
-    return render_table(diagnosis, width=width, color=color)
+    return to_terminal(diagnosis_document(diagnosis), details=details, width=width, color=color)
 
 
-def _json(diagnosis: "Diagnosis", *, width: int, color: bool) -> str:  # noqa: ARG001 - a Renderer
+def _json(diagnosis: "Diagnosis", *, width: int, color: bool, details: bool = False) -> str:  # noqa: ARG001 - a Renderer
     from kvdoctor.report.as_json import render_json  # noqa: PLC0415 - see above
 
     return render_json(diagnosis)
 
 
-def _markdown(diagnosis: "Diagnosis", *, width: int, color: bool) -> str:  # noqa: ARG001 - a Renderer
-    from kvdoctor.report.markdown import render_markdown  # noqa: PLC0415 - see above
+def _markdown(diagnosis: "Diagnosis", *, width: int, color: bool, details: bool = False) -> str:  # noqa: ARG001 - a Renderer
+    from kvdoctor.report.of_diagnosis import diagnosis_document  # noqa: PLC0415 - see above
+    from kvdoctor.report.to_markdown import to_markdown  # noqa: PLC0415 - see above
 
-    return render_markdown(diagnosis)
+    return to_markdown(diagnosis_document(diagnosis))
 
 
 FORMATS: dict[str, Renderer] = {"table": _table, "json": _json, "markdown": _markdown}

@@ -13,7 +13,7 @@ from kvdoctor.report.compare_sections import (
     title,
     unchanged_line,
 )
-from kvdoctor.report.sections import how_it_ended
+from kvdoctor.report.of_diagnosis import how_it_ended
 from kvdoctor.report.untrusted import markdown_block, markdown_code, markdown_link, markdown_text
 
 

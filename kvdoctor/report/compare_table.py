@@ -14,8 +14,8 @@ from kvdoctor.report.compare_sections import (
     title,
     unchanged_line,
 )
+from kvdoctor.report.of_diagnosis import how_it_ended
 from kvdoctor.report.page import SEVERITY_STYLES, VERDICT_STYLES, Columns, Page
-from kvdoctor.report.sections import how_it_ended
 from kvdoctor.report.untrusted import one_line, visible
 
 _BAD = "bold red"

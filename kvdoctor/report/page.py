@@ -126,10 +126,10 @@ class Page:
         self.blank()
         self.put(Text(text, style="bold blue"))
 
-    def pairs(self, rows: list[tuple[str, str]]) -> None:
+    def pairs(self, rows: list[tuple[str, str]], *, indent: int = 2) -> None:
         """Put labels, and their values beside them."""
         label_width = max(len(label) for label, _ in rows)
         grid = Table.grid(Column(no_wrap=True, min_width=label_width, style="dim"), Column(), padding=(0, 2, 0, 0), pad_edge=False)
         for label, value in rows:
             grid.add_row(Text(label), Text(value))
-        self.put(grid, indent=2)
+        self.put(grid, indent=indent)

@@ -13,6 +13,11 @@ def gib(size: int) -> str:
     return f"{size / GIB:,.2f} GiB"
 
 
+def gib_number(size: int) -> str:
+    """Bytes in GiB to two places, where the unit stands elsewhere."""
+    return f"{size / GIB:,.2f}"
+
+
 def gib_apart(one: int, other: int) -> tuple[str, str]:
     """Give two sizes with as many places as tell them apart; sizes within a MiB in bytes."""
     for places in (2, 3):

@@ -15,7 +15,7 @@ from tests.cli.conftest import FakeEngine, Run, answers
 def test_the_report_goes_to_stdout_and_nothing_else_does(kvdoctor: Run, fake_engine: FakeEngine, config: Path) -> None:
     result = kvdoctor("inspect", str(config), "--vllm", fake_engine(answers("llama")))
     assert (result.returncode, result.stderr) == (0, "")
-    assert result.stdout.splitlines()[-1] == "launches: block 16, hash block 16; 0.0 % of a full request's blocks is empty"
+    assert result.stdout.splitlines()[-1] == "Exact with --kv-cache-memory SIZE (a boot logs it); --details shows the rest"
     assert "\x1b" not in result.stdout
 
 
@@ -160,7 +160,7 @@ def test_the_step_is_shown_on_a_terminal(fake_engine: FakeEngine, config: Path, 
     os.close(follower)
     assert b"building [the] model" in os.read(leader, 2**16)
     os.close(leader)
-    assert b"launches" in result.stdout
+    assert b"LAUNCHES" in result.stdout
     assert b"building" not in result.stdout
 
 

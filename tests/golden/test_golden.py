@@ -30,9 +30,9 @@ def test_every_report_belongs_to_a_sample() -> None:
 
 
 def sample_report(launches: Launches, sample: str) -> str:
-    """What ``kvdoctor inspect`` shows for the sample launched as its ``launch.toml`` says, from the root of a checkout."""
+    """What ``kvdoctor inspect --details`` shows for the sample launched as its ``launch.toml`` says, from the root of a checkout."""
     launch = sample_launch(sample)
     args = tuple(launch["args"])
     plan = launches.plan(sample, args, gpu=launch["gpu"])
     diagnosis = diagnose(launch_request(sample, args, gpu=launch["gpu"]), without_paths(plan))
-    return FORMATS["table"](diagnosis, width=WIDTH, color=False)
+    return FORMATS["table"](diagnosis, width=WIDTH, color=False, details=True)

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 
 from kvdoctor.diagnosis import diagnose
 from kvdoctor.left_out import LEFT_OUT
-from kvdoctor.plan import Check, Plan, Refusal
+from kvdoctor.plan import Check, Plan, Refusal, RequestsAt
+from kvdoctor.report import FORMATS
 from kvdoctor.report.as_json import render_json
-from kvdoctor.report.markdown import render_markdown
-from kvdoctor.report.table import render_table
 from tests.unit import plans
 from tests.unit.strategies import any_plans
 
@@ -29,12 +28,12 @@ SAMPLES = {
 }
 
 
-def table(plan: Plan, *, width: int = 100, color: bool = False) -> str:
-    return render_table(diagnose(plans.request(), plan), width=width, color=color)
+def table(plan: Plan, *, width: int = 100, color: bool = False, details: bool = True) -> str:
+    return FORMATS["table"](diagnose(plans.request(), plan), width=width, color=color, details=details)
 
 
 def markdown(plan: Plan) -> str:
-    return render_markdown(diagnose(plans.request(), plan))
+    return FORMATS["markdown"](diagnose(plans.request(), plan), width=1, color=False)
 
 
 def unwrapped(text: str) -> str:
@@ -72,16 +71,15 @@ def test_layer_names_are_folded() -> None:
 
 def test_names_stand_beside_the_figures_where_there_is_room_and_below_where_not() -> None:
     for width, columns in ((80, 0), (160, 1)):
-        (row,) = [line for line in table(plans.llama(), width=width).splitlines() if "full_attention" in line]
+        row = [line for line in table(plans.llama(), width=width).splitlines() if "full_attention" in line][-1]
         assert row.count("model.layers.{0-31}") == columns
 
 
 def test_the_parts_stand_in_the_order_in_which_they_are_read() -> None:
     text = table(plans.pull_request_51108())
-    parts = ["KV-cache groups", "Block sizes", "Capacity per GPU", "Memory per GPU", "Launch\n", "Findings", "launches: block 544"]
+    parts = ["LAUNCHES", "Memory per GPU", "KV-cache groups", "Findings", "Block sizes", "Capacity per GPU", "Launch\n"]
     positions = [text.index(part) for part in parts]
     assert positions == sorted(positions)
-    assert text.splitlines()[-1].startswith("launches: ")
 
 
 @pytest.mark.parametrize("render", [table, markdown])
@@ -107,7 +105,8 @@ def test_both_formats_state_every_fact(render: object, fact: str) -> None:
 def test_a_given_budget_is_not_called_an_estimate() -> None:
     made = plans.plan(plans.group((plans.layer(),)), memory={"kv_cache_source": "kv_cache_memory", "kv_cache_bytes": 10 * 2**30})
     assert "KV cache 10.00 GiB, as given" in unwrapped(table(made))
-    assert "estimate" not in table(made)
+    assert "an estimate" not in table(made)
+    assert "has 10.00 GiB" in table(made, details=False)
 
 
 def test_weights_that_do_not_fit_are_said_beside_the_layout() -> None:
@@ -127,7 +126,7 @@ def test_a_refusal_shows_vllms_words_first_and_what_was_settled() -> None:
     text = unwrapped(table(SAMPLES["refused"]))
     words = unwrapped(plans.HASH_REFUSAL.message)
     assert text.index(words) < text.index("KV-cache groups") < text.index("1,114,112")
-    assert text.endswith("refused at the scheduler (AssertionError): blocks 181 and 544 are not multiples of hash block 98,464")
+    assert "REFUSED at the scheduler (AssertionError): blocks 181 and 544 are not multiples of hash block 98,464" in text
 
 
 def test_a_refusal_before_grouping_shows_the_layers_specs() -> None:
@@ -144,13 +143,11 @@ def test_what_was_not_checked_is_said_with_the_reason() -> None:
 
 
 def test_what_no_dry_launch_checks_stands_in_every_report() -> None:
-    """On one line for a terminal, each with its reason elsewhere."""
-    line = (
-        "not checked weight files, memory profiling, kernels and compilation, CUDA-graph capture, communication between GPUs, server start"
-    )
+    """In few words on the first screen, each with its reason in the details."""
     made = plans.llama()
-    assert line in unwrapped(table(made))
-    assert line in unwrapped(table(plans.refused("no")))
+    for plan in (made, plans.refused("no")):
+        assert "Not checked what needs the weights or the GPU" in unwrapped(table(plan, details=False))
+        assert "not checked CUDA-graph capture: graphs are captured on the GPU" in unwrapped(table(plan))
     assert [text for text in markdown(made).splitlines() if text.startswith("- not checked: CUDA")] == [
         "- not checked: CUDA-graph capture: graphs are captured on the GPU"
     ]
@@ -174,7 +171,7 @@ def _numbers(text: str) -> set[str]:
 def test_a_terminal_too_narrow_for_the_groups_gets_sentences() -> None:
     lines = table(plans.qwen3_next(), width=40).splitlines()
     assert "0: kind mamba; layers 12; block 576;" in lines
-    groups = lines[: lines.index("Block sizes")]
+    groups = lines[lines.index("KV-cache groups", lines.index("KV-cache groups") + 1) : lines.index("Block sizes")]
     assert [line for line in groups if len(line) > 40] == []
 
 
@@ -211,7 +208,7 @@ def test_hostile_text_does_not_act_in_markdown() -> None:
     assert re.search(r"(?m)^ *# heading", outside_of_code) is None
     assert re.search(r"(?<!\\)<script>", outside_of_code) is None
     rows = [line for line in text.splitlines() if line.startswith("| ")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {10}
+    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {7, 10}
 
 
 def test_color_adds_escapes_only_where_asked() -> None:
@@ -244,7 +241,7 @@ def test_any_plan_renders_in_every_format(plan: Plan, width: int) -> None:
     for group in plan.groups:
         for layer in group.layers:
             assert re.search(rf"(?<![\d,]){layer.page_bytes:,}(?![\d,])", text)
-    assert markdown(plan).startswith("## kvdoctor: `org/model`")
+    assert markdown(plan).startswith("## kvdoctor: `org/model on ")
 
 
 def test_what_was_not_settled_is_left_out_or_said_once() -> None:
@@ -268,3 +265,30 @@ def test_a_model_for_which_no_prefix_can_be_reused_says_so() -> None:
     assert "smallest reusable prefix none can be reused" in unwrapped(
         table(plans.plan(plans.group((plans.layer(),)), min_reusable_prefix_tokens=None))
     )
+
+
+def test_the_first_screen_answers_within_a_usual_terminal() -> None:
+    made = dataclasses.replace(
+        plans.qwen3_next(), requests_at=(RequestsAt(tokens=8192, requests=260.7), RequestsAt(tokens=262_144, requests=2.95))
+    )
+    lines = table(made, width=80, details=False).splitlines()
+    assert len(lines) <= 24
+    assert lines[0] == "org/model on 1 x h100-80g, vLLM 0.33.0"
+    assert lines[2].startswith("LAUNCHES  ")
+    assert "Requests at once  8k: 260 | 256k: 2.95" in lines
+    assert "Prefix caching    on; reuses multiples of 576 tokens, nothing shorter" in lines
+    assert [line.split() for line in lines if "mamba" in line] == [["0-2", "mamba", "3", "x", "12", "576", "1,179,648", "6.9", "%"]]
+
+
+def test_the_first_screen_keeps_names_settings_and_steps_for_those_who_ask() -> None:
+    first, all_of_it = (table(plans.llama(), details=details) for details in (False, True))
+    for part in ("model.layers.{0-31}", "Launch steps", "max_num_seqs"):
+        assert (part in first, part in all_of_it) == (False, True)
+
+
+def test_a_finding_for_information_takes_no_advice_on_the_first_screen() -> None:
+    text = table(plans.qwen3_next(), details=False)
+    (finding,) = [finding for finding in diagnose(plans.request(), plans.qwen3_next()).findings if finding.rule == "KV302"]
+    assert finding.message in unwrapped(text)
+    assert finding.url not in text
+    assert finding.url in table(plans.qwen3_next())

@@ -1,58 +1,33 @@
-"""What the readable formats show, in order, as rows of text: so that the table and the Markdown say the same.
+"""The details of a report: everything that the first screen leaves out."""
 
-Strings in here may be untrusted; the renderers escape them.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Iterator
 
 from kvdoctor.diagnosis import Diagnosis
 from kvdoctor.layer_names import fold_names
 from kvdoctor.layout import GroupLayout, Layout, read_pages
-from kvdoctor.left_out import LEFT_OUT
-from kvdoctor.plan import LayerPlan, Refusal
+from kvdoctor.plan import LayerPlan
+from kvdoctor.report.document import Justify, Pairs, Table
 from kvdoctor.rules.numbers import counted, gib, grouped, percent
 from kvdoctor.waste import read_empty
 
 NOT_SETTLED = "not settled"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GroupRow:
-    """A row of the table of groups. ``index`` is empty on the rows of a group's further pages; ``figures`` follow ``FIGURES``."""
-
-    index: str
-    kind: str
-    figures: tuple[str, ...]
-    names: tuple[str, ...]
+_FIGURES = ("layers", "block", "page bytes", "used bytes", "wasted", "wasted %")
+_HEADINGS: tuple[tuple[str, Justify], ...] = (("#", "right"), ("kind", "left"), *((figure, "right") for figure in _FIGURES))
 
 
-FIGURES = ("layers", "block", "page bytes", "used bytes", "wasted", "wasted %")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Section:
-    """Labelled values under a title."""
-
-    title: str
-    rows: tuple[tuple[str, str], ...]
-
-
-def group_rows(diagnosis: Diagnosis) -> tuple[GroupRow, ...]:
+def group_table(diagnosis: Diagnosis) -> Table | None:
     """One row a group, and under it one for each further size of page; the layers' specs where vLLM refused before grouping."""
-    if not diagnosis.layout.groups:
-        return _spec_rows(diagnosis.layers)
-    rows: list[GroupRow] = []
-    for group in diagnosis.layout.groups:
-        for position, page in enumerate(group.pages):
-            rows.append(
-                GroupRow(
-                    index=str(group.index) if position == 0 else "",
-                    kind=_kind(group) if position == 0 else "",
-                    figures=_figures(page.layer_count, group.block_size, page.page_bytes, page.used_bytes, page.wasted_percent),
-                    names=fold_names(page.layer_names),
-                )
-            )
-    return tuple(rows)
+    rows = [*_group_rows(diagnosis)] if diagnosis.layout.groups else [*_spec_rows(diagnosis.layers)]
+    if not rows:
+        return None
+    return Table(
+        title=group_title(diagnosis),
+        headings=_HEADINGS,
+        rows=tuple(cells for cells, _ in rows),
+        names=tuple(fold_names(names) for _, names in rows),
+    )
 
 
 def group_title(diagnosis: Diagnosis) -> str:
@@ -64,51 +39,42 @@ def group_title(diagnosis: Diagnosis) -> str:
     return f"Layer specs; vLLM {'failed' if diagnosis.refusal.accident else 'refused'} before it grouped them"
 
 
-def sections(diagnosis: Diagnosis, *, in_full: bool) -> tuple[Section, ...]:
-    """Everything between the groups and the findings; ``in_full`` gives each step that no dry launch takes its reason."""
+def sections(diagnosis: Diagnosis) -> tuple[Pairs, ...]:
+    """Everything between the groups and the findings."""
     found = (
-        Section(title="Block sizes", rows=_block_sizes(diagnosis)),
-        Section(title="Capacity per GPU", rows=_capacity(diagnosis)),
-        Section(title="Memory per GPU", rows=_memory(diagnosis)),
-        Section(title="Launch", rows=_launch(diagnosis)),
-        Section(title="Launch steps", rows=_checks(diagnosis, in_full=in_full)),
+        Pairs(title="Block sizes", rows=_block_sizes(diagnosis)),
+        Pairs(title="Capacity per GPU", rows=_capacity(diagnosis)),
+        Pairs(title="Memory per GPU", rows=_memory(diagnosis)),
+        Pairs(title="Launch", rows=_launch(diagnosis)),
+        Pairs(title="Launch steps", rows=_checks(diagnosis)),
     )
     return tuple(section for section in found if section.rows)
 
 
-def how_it_ended(refusal: Refusal) -> str:
-    """Say whose word the exception is: a check of vLLM's refused, or its code failed."""
-    return "vLLM's code failed" if refusal.accident else "vLLM refuses"
+def _group_rows(diagnosis: Diagnosis) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    for group in diagnosis.layout.groups:
+        for position, page in enumerate(group.pages):
+            head = (str(group.index), kind_of(group)) if position == 0 else ("", "")
+            figures = _figures(page.layer_count, group.block_size, page.page_bytes, page.used_bytes, page.wasted_percent)
+            yield (*head, *figures), page.layer_names
 
 
-def model_name(diagnosis: Diagnosis) -> str:
-    """Name what was planned."""
-    name = diagnosis.request.model or "layer specs given directly"
-    revision = diagnosis.request.revision
-    return f"{name}@{revision}" if revision else name
-
-
-def _spec_rows(layers: tuple[LayerPlan, ...]) -> tuple[GroupRow, ...]:
+def _spec_rows(layers: tuple[LayerPlan, ...]) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
     alike: dict[tuple[str, int, bool], list[LayerPlan]] = {}
     for layer in layers:
         alike.setdefault((layer.kind if layer.kind != "other" else layer.spec, layer.block_size, layer.draft), []).append(layer)
-    return tuple(
-        GroupRow(
-            index="-",
-            kind=kind + (" (draft)" if draft else ""),
-            figures=_figures(page.layer_count, block_size, page.page_bytes, page.used_bytes, page.wasted_percent),
-            names=fold_names(page.layer_names),
-        )
-        for (kind, block_size, draft), members in alike.items()
-        for page in read_pages(members)
-    )
+    for (kind, block_size, draft), members in alike.items():
+        for page in read_pages(members):
+            figures = _figures(page.layer_count, block_size, page.page_bytes, page.used_bytes, page.wasted_percent)
+            yield ("-", kind + (" (draft)" if draft else ""), *figures), page.layer_names
 
 
 def _figures(layers: int, block_size: int, page: int, used: int, share: float) -> tuple[str, ...]:
     return (grouped(layers), grouped(block_size), grouped(page), grouped(used), grouped(page - used), percent(share))
 
 
-def _kind(group: GroupLayout) -> str:
+def kind_of(group: GroupLayout) -> str:
+    """Name a group's kind."""
     # A spec class that kvdoctor does not know is best named by vLLM's own name.
     kind = group.spec if group.kind == "other" else group.kind
     return kind + (" (draft)" if group.draft else "")
@@ -272,14 +238,11 @@ def _launch(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     return _settled(*rows)
 
 
-def _checks(diagnosis: Diagnosis, *, in_full: bool) -> tuple[tuple[str, str], ...]:
+def _checks(diagnosis: Diagnosis) -> tuple[tuple[str, str], ...]:
     passed = [check.name for check in diagnosis.checks if check.outcome == "passed"]
     rows = [("passed", ", ".join(passed))] if passed else []
     ended = "failed" if diagnosis.refusal is not None and diagnosis.refusal.accident else "refused"
     rows += [(ended, check.name) for check in diagnosis.checks if check.outcome == "refused"]
     left = [check for check in diagnosis.checks if check.outcome == "not_checked"]
-    always = [check.name for check in LEFT_OUT if check in left and not in_full]
-    rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left if check.name not in always]
-    if always:
-        rows.append(("not checked", ", ".join(always)))
+    rows += [("not checked", check.name + (f": {check.note}" if check.note else "")) for check in left]
     return tuple(rows)
