@@ -260,7 +260,9 @@ _MODEL = (
 )
 
 _PLANNING = (
-    NeededName(places=("vllm.v1.core.kv_cache_utils:get_max_concurrency_for_kv_cache_config",), use="requests at other lengths", positional=2),
+    NeededName(
+        places=("vllm.v1.core.kv_cache_utils:get_max_concurrency_for_kv_cache_config",), use="requests at other lengths", positional=2
+    ),
     NeededName(places=("vllm.v1.engine.core:EngineCore._initialize_kv_caches",), use="the KV-cache plan", positional=1),
     *_attributes(
         "vllm.v1.executor.abstract:Executor",

@@ -23,7 +23,7 @@ def _transcripts() -> list[re.Match[str]]:
     return list(TRANSCRIPT.finditer(README.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("index", range(3))
+@pytest.mark.parametrize("index", range(4))
 def test_a_transcript_is_what_the_command_prints(index: int, request: pytest.FixtureRequest) -> None:
     transcript = _transcripts()[index]
     command = transcript["command"]
@@ -49,8 +49,8 @@ def _masked(text: str) -> str:
     return re.sub(r"transformers \d[\w.]*", "transformers X", text)
 
 
-def test_the_readme_has_the_three_transcripts() -> None:
-    assert [match["command"].split()[1] for match in _transcripts()] == ["compare", "inspect", "verify"]
+def test_the_readme_has_the_four_transcripts() -> None:
+    assert [match["command"].split()[1] for match in _transcripts()] == ["compare", "inspect", "inspect", "verify"]
 
 
 def _rule_table() -> str:
