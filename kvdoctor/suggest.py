@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from kvdoctor.assess import Launch, Planning
-from kvdoctor.diagnosis import Diagnosis, diagnose, read_context
+from kvdoctor.diagnosis import SEVERITIES, Diagnosis, diagnose, read_context
 from kvdoctor.errors import KvdoctorError
 from kvdoctor.launches.request import LaunchRequest
 from kvdoctor.plan import Plan
-from kvdoctor.rules import Suggestion
+from kvdoctor.rules import RuleContext, Skipped, Suggestion, find_rule
+from kvdoctor.rules.requirements import WITHOUT_DRAFTER
 from kvdoctor.rules.trials import Change, Trial, trial_for
 from kvdoctor.secrets import hide_arguments
 from kvdoctor.waste import empty_percent
@@ -30,6 +31,7 @@ def with_suggestions(diagnosis: Diagnosis, launch: Launch, plan: Plan, service: 
     errors = any(finding.severity == "error" for finding in diagnosis.findings)
     context = read_context(launch.request, plan)
     bench = _Bench(launch=launch, service=service, on_step=on_step, ends_at=time.monotonic() + SECONDS)
+    diagnosis = _without_drafter(diagnosis, context, bench)
     findings = []
     for finding in diagnosis.findings:
         asked = not errors or finding.severity == "error" or finding.rule in _BESIDE_ERRORS
@@ -37,6 +39,24 @@ def with_suggestions(diagnosis: Diagnosis, launch: Launch, plan: Plan, service: 
         tried = () if trial is None else _suggestions(trial, bench, diagnosis)
         findings.append(dataclasses.replace(finding, suggestions=tried) if tried else finding)
     return dataclasses.replace(diagnosis, findings=tuple(findings))
+
+
+def _without_drafter(diagnosis: Diagnosis, context: RuleContext, bench: "_Bench") -> Diagnosis:
+    """Let the rules look that need the plan without speculation, unless vLLM refuses the launch."""
+    waiting = [skipped for skipped in diagnosis.skipped_rules if skipped.reason == WITHOUT_DRAFTER.reason]
+    if not waiting or diagnosis.verdict not in {"ok", "warning"}:
+        return diagnosis
+    change = Change(left_out=("speculative_config",))
+    made = bench.try_all([change]).get(change)
+    if made is None:
+        return diagnosis
+    context = dataclasses.replace(context, without_drafter=made.layout)
+    findings, skipped = list(diagnosis.findings), [skipped for skipped in diagnosis.skipped_rules if skipped not in waiting]
+    for rule in waiting:
+        outcome = find_rule(rule.rule).look(context)
+        findings += () if isinstance(outcome, Skipped) else outcome
+    ordered = sorted(findings, key=lambda finding: SEVERITIES.index(finding.severity))
+    return dataclasses.replace(diagnosis, findings=tuple(ordered), skipped_rules=tuple(skipped))
 
 
 def changed(request: LaunchRequest, change: Change) -> LaunchRequest:

@@ -26,6 +26,8 @@ def pool_config(settled: Settled) -> Any:
     if config.kv_transfer_config is not None:
         return planned
     tokens = min(_PROBED_UNITS * (settled.prefix_hit_tokens or 0), _PROBED_TOKENS)
+    if (question := settled.request.prefix) is not None:
+        tokens += question.requests * question.prompt_tokens + question.turns * question.turns * question.prompt_tokens
     probed = sum(-(-tokens // max(1, group.kv_cache_spec.block_size)) for group in planned.kv_cache_groups)
     sequences = config.scheduler_config.max_num_seqs * max(1, len(planned.kv_cache_groups))
     needed = max(ENOUGH_BLOCKS, 2 * probed, 16 * sequences)

@@ -10,7 +10,13 @@ from kvdoctor.rules.crowded import BlockSizeInflated, KvHeadsReplicated, ManySma
 from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped, Suggestion
 from kvdoctor.rules.known_bugs import KnownBugInRelease
 from kvdoctor.rules.parallel import ContextParallelismInflatesBlock, PipelineStageBottleneck
-from kvdoctor.rules.prefix import BlockExceedsContext, CoarsePrefixGranularity, PrefixCachingOff, PrefixMatchUnitInert
+from kvdoctor.rules.prefix import (
+    BlockExceedsContext,
+    CoarsePrefixGranularity,
+    PrefixCachingOff,
+    PrefixMatchUnitInert,
+    SpeculationGrowsBlock,
+)
 from kvdoctor.rules.refused import BlockNotDivisibleByHash, CodeFailed, LaunchRefused, PageSizesNotUnifiable, RemoteCodeIsNeeded
 from kvdoctor.rules.release import UnknownSpecKind, UntestedRelease
 from kvdoctor.rules.tokens import BatchInflatesWindows, TokensFigureMisleads
@@ -41,6 +47,7 @@ RULES: tuple[Rule, ...] = (
     CoarsePrefixGranularity(),
     PrefixCachingOff(),
     PrefixMatchUnitInert(),
+    SpeculationGrowsBlock(),
     MaxModelLenDoesNotFit(),
     TooManySequencesForStates(),
     LowConcurrency(),

@@ -56,12 +56,16 @@ class Skipped:
 
 @dataclass(frozen=True, kw_only=True)
 class RuleContext:
-    """What every rule may look at. ``refusal`` is vLLM's refusal, read; ``None`` without one, or when its text is not known."""
+    """What every rule may look at. ``refusal`` is vLLM's refusal, read; ``None`` without one, or when its text is not known.
+
+    ``without_drafter`` is the layout of the same launch without speculation, where that was planned as well.
+    """
 
     request: LaunchRequest
     plan: Plan
     layout: Layout
     refusal: RefusalReading | None
+    without_drafter: Layout | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from kvdoctor.rules.interface import Finding, Rule, RuleContext
 from kvdoctor.rules.numbers import grouped
-from kvdoctor.rules.requirements import GROUPS, HIT_GRAIN, LONGEST_REQUEST, SMALLEST_PREFIX, smallest_reusable
+from kvdoctor.rules.requirements import GROUPS, HIT_GRAIN, LONGEST_REQUEST, SMALLEST_PREFIX, WITHOUT_DRAFTER, smallest_reusable
 
 COARSE_TOKENS = 256
 
@@ -123,6 +123,45 @@ class PrefixCachingOff(Rule):
                 f"prefix caching is off, {why}: every request computes its whole prompt",
                 remediation="Count on whole prompts being computed, or ask a newer release with --vllm",
                 evidence={"kinds": ", ".join(sorted(kinds))},
+            ),
+        )
+
+
+class SpeculationGrowsBlock(Rule):
+    """The drafter makes the block larger.
+
+    ## What it does
+    Plans a model with recurrent states once more without speculation, and compares the blocks.
+
+    ## Why it is bad
+    Each speculative token adds to the recurrent state, and the attention block grows until its page holds the state: prefixes are reused
+    in larger steps, and the last block of each request is emptier.
+
+    ## What to do
+    Know the figure. Where short prefixes matter, pass fewer speculative tokens.
+
+    ## Example
+    Qwen3-Next-80B on 4 GPUs with vLLM 0.31: 272 tokens, and 288 with two tokens of multi-token prediction.
+    """
+
+    id = "KV305"
+    name = "speculation-grows-block"
+    severity = "info"
+    urls = ("https://github.com/vllm-project/vllm/issues/46480",)
+    requires = (WITHOUT_DRAFTER,)
+
+    def check(self, context: RuleContext) -> tuple[Finding, ...]:
+        """Compare the two blocks."""
+        plain = context.without_drafter.scheduler_block_size if context.without_drafter else None
+        block, method = context.layout.scheduler_block_size, context.plan.launch.speculative_method
+        if plain is None or block is None or method is None or block <= plain or context.layout.prefix_caching is False:
+            return ()
+        return (
+            self.finding(
+                f"speculation ({method}, {context.plan.launch.num_speculative_tokens} tokens) makes the block {grouped(block)} tokens "
+                f"instead of {grouped(plain)}",
+                remediation="Pass fewer speculative tokens where short prefixes matter",
+                evidence={"block_size": block, "block_size_without": plain},
             ),
         )
 

@@ -56,6 +56,14 @@ HIT_GRAIN = Requirement(
     met=lambda context: context.layout.prefix_caching is False or context.layout.prefix_hit_tokens is not None,
     reason="the grain of prefix hits was not settled",
 )
+WITHOUT_DRAFTER = Requirement(
+    met=lambda context: (
+        context.plan.launch.speculative_method is None
+        or all(group.kind != "mamba" for group in context.layout.groups)
+        or context.without_drafter is not None
+    ),
+    reason="the plan without the drafter was not made",
+)
 HASH_BLOCK = Requirement(
     met=lambda context: (
         isinstance(context.refusal, HashDoesNotDivide)

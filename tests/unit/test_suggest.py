@@ -162,3 +162,29 @@ def test_a_ring_is_told_with_fewer_speculative_tokens() -> None:
         '--speculative-config {"method": "mtp", "num_speculative_tokens": 2}',
         '--speculative-config {"method": "mtp", "num_speculative_tokens": 1}',
     ]
+
+
+def drafted(block: int) -> Plan:
+    """Qwen3-Next with a drafter, and blocks of that many tokens."""
+    base = plans.qwen3_next()
+    launch = dataclasses.replace(base.launch, speculative_method="mtp", num_speculative_tokens=2)
+    return dataclasses.replace(base, launch=launch, scheduler_block_size=block, given_arguments={"speculative_config": None})
+
+
+def test_kv305_compares_with_the_plan_without_the_drafter() -> None:
+    made, service = tried(drafted(608), lambda _: plans.qwen3_next())
+    (finding,) = (finding for finding in made.findings if finding.rule == "KV305")
+    assert finding.message == "speculation (mtp, 2 tokens) makes the block 608 tokens instead of 576"
+    assert service.asked[0].left_out == ("speculative_config",)
+    assert "KV305" not in [skipped.rule for skipped in made.skipped_rules]
+
+
+def test_kv305_does_not_fire_where_the_block_stays() -> None:
+    made, _ = tried(drafted(576), lambda _: plans.qwen3_next())
+    assert "KV305" not in [finding.rule for finding in made.findings]
+
+
+def test_kv305_is_skipped_where_nothing_else_is_planned() -> None:
+    skipped = {skipped.rule: skipped.reason for skipped in diagnose(plans.request(), drafted(608)).skipped_rules}
+    assert skipped["KV305"] == "the plan without the drafter was not made"
+    assert "KV305" not in [skipped.rule for skipped in diagnose(plans.request(), plans.qwen3_next()).skipped_rules]
