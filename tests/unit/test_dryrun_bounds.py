@@ -66,12 +66,12 @@ sys.modules["kvdoctor.dryrun.settled"] = types.SimpleNamespace(Settled=object)
 from types import SimpleNamespace as N
 from kvdoctor.dryrun.pool_size import pool_config
 
-def pool(blocks, *, sequences=1024, sizes=(16,), unit=16, connector=None):
+def pool(blocks, *, sequences=1024, sizes=(16,), unit=16, connector=None, question=None):
     groups = [N(kv_cache_spec=N(block_size=size)) for size in sizes]
     planned = N(num_blocks=blocks, kv_cache_groups=groups)
     scheduler = N(max_num_seqs=sequences)
     config = N(kv_transfer_config=connector, scheduler_config=scheduler)
-    made = pool_config(N(scheduler_config=planned, prefix_hit_tokens=unit, config=config))
+    made = pool_config(N(scheduler_config=planned, prefix_hit_tokens=unit, config=config, request=N(prefix=question)))
     assert planned.num_blocks == blocks
     assert made.kv_cache_groups is groups
     return made.num_blocks
@@ -88,6 +88,7 @@ def pool(blocks, *, sequences=1024, sizes=(16,), unit=16, connector=None):
         # Far above the sequences of a batch, with which vLLM compares it, and above what the probe's prompts hold.
         ("pool(50_000_000, sequences=100_000)", 1_600_000),
         ("pool(50_000_000, sizes=(1, 1), unit=16_384)", 4 * 72 * 16_384),
+        ("pool(50_000_000, question=N(requests=32, prompt_tokens=2**17, turns=1))", 2 * (72 + 33 * 2**13)),
         ("pool(50_000_000, unit=None, sizes=())", 2**18),
     ],
 )
