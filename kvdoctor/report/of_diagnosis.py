@@ -4,6 +4,7 @@ from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.layout import GroupLayout
 from kvdoctor.left_out import LEFT_OUT
 from kvdoctor.plan import Refusal
+from kvdoctor.report.block_story import block_story
 from kvdoctor.report.details import group_table, group_title, kind_of, sections
 from kvdoctor.report.document import Block, Document, Findings, Justify, Line, Pairs, Quote, Table, Tone, Verdict
 from kvdoctor.rules.numbers import counted, gib, gib_number, grouped, percent
@@ -40,7 +41,9 @@ def diagnosis_document(diagnosis: Diagnosis) -> Document:
     if diagnosis.findings:
         blocks.append(Findings(findings=diagnosis.findings))
     blocks.append(Line(text=_next(diagnosis)))
-    return Document(title=_title(diagnosis), blocks=tuple(blocks), details=(*([full] if full else []), *sections(diagnosis)))
+    story = block_story(diagnosis)
+    details: tuple[Block, ...] = (*([full] if full else []), *([story] if story else []), *sections(diagnosis))
+    return Document(title=_title(diagnosis), blocks=tuple(blocks), details=details)
 
 
 def how_it_ended(refusal: Refusal) -> str:

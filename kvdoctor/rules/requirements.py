@@ -35,6 +35,15 @@ CONCURRENCY = Requirement(
     met=lambda context: context.layout.max_concurrency is not None and context.plan.launch.max_model_len is not None,
     reason="the concurrency was not settled",
 )
+# vLLM is asked for the requests of this length that fit; a launch of shorter ones has no long requests to compare them with.
+SHORT_TOKENS = 8192
+SHORT_REQUESTS = Requirement(
+    met=lambda context: (
+        any(at.tokens == SHORT_TOKENS for at in context.layout.requests_at)
+        or (context.plan.launch.max_model_len or SHORT_TOKENS + 1) <= SHORT_TOKENS
+    ),
+    reason="requests of usual lengths were not counted",
+)
 # With weights that do not fit, the plan's budget is one that was made up to show a layout: its capacity says nothing.
 REAL_BUDGET = Requirement(
     met=lambda context: context.plan.memory.weights_fit is not False, reason="the weights do not fit, so there is no real budget to judge"

@@ -1,15 +1,13 @@
 """KV404 and KV407: what a request costs beside its tokens."""
 
-from kvdoctor.layout import GroupLayout
 from kvdoctor.rules.interface import Finding, Rule, RuleContext
-from kvdoctor.rules.numbers import GIB, grouped, percent
+from kvdoctor.rules.numbers import gib, grouped, percent
 from kvdoctor.rules.refusal_text import ContextDoesNotFit
-from kvdoctor.rules.requirements import CONCURRENCY, REQUEST_BLOCKS
+from kvdoctor.rules.requirements import REQUEST_BLOCKS, SHORT_REQUESTS, SHORT_TOKENS
 
 # What a request holds of these does not grow with its length once the window is full.
 BOUNDED = frozenset({"mamba", "sliding_window", "sliding_window_mla", "chunked_local", "cross_attention"})
 _WINDOWS = frozenset({"sliding_window", "sliding_window_mla", "chunked_local"})
-SHORT_TOKENS = 8192
 MISLEADING_FACTOR = 2.0
 WINDOWS_PERCENT = 25.0
 
@@ -36,29 +34,29 @@ class TokensFigureMisleads(Rule):
     name = "tokens-figure-misleads"
     severity = "info"
     urls = ("https://github.com/vllm-project/vllm/issues/51041", "https://github.com/vllm-project/vllm/issues/43308")
-    requires = (CONCURRENCY, REQUEST_BLOCKS)
+    requires = (SHORT_REQUESTS, REQUEST_BLOCKS)
 
     def check(self, context: RuleContext) -> tuple[Finding, ...]:
-        """Compare the blocks a token costs at full length with those in a short request."""
+        """Compare vLLM's tokens with those of the short requests that it counts."""
         layout, longest, tokens = context.layout, context.plan.launch.max_model_len, context.layout.kv_cache_tokens
-        if longest is None or not tokens or not layout.blocks_per_request or layout.bytes_per_block is None or context.plan.refusal:
+        short = next((at for at in layout.requests_at if at.tokens == SHORT_TOKENS), None)
+        if short is None or longest is None or not tokens or layout.bytes_per_block is None or context.plan.refusal is not None:
             return ()
-        short = SHORT_TOKENS
-        if longest < 2 * short:
+        held = int(short.requests * short.tokens)
+        if not held or tokens < MISLEADING_FACTOR * held:
             return ()
-        blocks = sum(_blocks(group, short) for group in layout.groups)
-        fixed = sum(group.blocks_per_request or 0 for group in layout.groups if group.kind in BOUNDED)
-        factor = (blocks / short) / (layout.blocks_per_request / longest)
-        if factor < MISLEADING_FACTOR:
-            return ()
-        held = int(tokens / factor)
-        per_request = fixed * layout.bytes_per_block
+        bounded = layout.bytes_per_block * sum(group.blocks_per_request or 0 for group in layout.groups if group.kind in BOUNDED)
         return (
             self.finding(
-                f"the KV cache holds {grouped(tokens)} tokens in requests of {grouped(longest)}, and about {grouped(_round(held))} "
-                f"in requests of {grouped(short)}: up to {per_request / GIB:,.2f} GiB of a request does not depend on its length",
+                f"the KV cache holds {grouped(tokens)} tokens in requests of {grouped(longest)}, and {grouped(held)} in requests "
+                f"of {grouped(short.tokens)}: up to {gib(bounded)} of a request does not depend on its length",
                 remediation="Count on requests of your own length, and not on the tokens figure",
-                evidence={"kv_cache_tokens": tokens, "short_tokens": short, "short_kv_cache_tokens": held, "fixed_bytes": per_request},
+                evidence={
+                    "kv_cache_tokens": tokens,
+                    "short_tokens": short.tokens,
+                    "short_kv_cache_tokens": held,
+                    "bounded_bytes": bounded,
+                },
             ),
         )
 
@@ -110,14 +108,6 @@ class BatchInflatesWindows(Rule):
         )
 
 
-def _blocks(group: GroupLayout, tokens: int) -> int:
-    """Blocks that a request of ``tokens`` holds at most, by the group's own figure for a full-length one."""
-    full = group.blocks_per_request or 0
-    if group.kind in {"mamba", "cross_attention"} or not group.block_size:
-        return full
-    return min(full, -(-tokens // group.block_size))
-
-
 def _window(fields: dict[str, object]) -> int:
     window = fields.get("sliding_window") or fields.get("attention_chunk_size")
     return window if isinstance(window, int) else 0
@@ -125,9 +115,3 @@ def _window(fields: dict[str, object]) -> int:
 
 def _bytes(blocks: int | None, layers: tuple[object, ...]) -> int:
     return (blocks or 0) * len(layers)
-
-
-def _round(tokens: int) -> int:
-    """Two digits: it is an estimate."""
-    scale = int("1" + "0" * max(0, len(str(tokens)) - 2))
-    return tokens // scale * scale

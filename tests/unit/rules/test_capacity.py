@@ -7,7 +7,7 @@ import pytest
 
 from kvdoctor.diagnosis import diagnose, verdict_line
 from kvdoctor.left_out import LEFT_OUT
-from kvdoctor.plan import LogRecord, Plan
+from kvdoctor.plan import LogRecord, Plan, RequestsAt
 from tests.unit import plans
 from tests.unit.rules.findings import (
     CONTEXT_REFUSAL,
@@ -155,31 +155,36 @@ def windowed(window_blocks: int, *, kind: str = "sliding_window", longest: int =
     return plans.plan(*windows, full, launch={"max_model_len": longest})
 
 
+def counting(plan: Plan, requests: float | None) -> Plan:
+    """The plan with vLLM's count of requests of 8,192 tokens."""
+    return settled_but(plan, requests_at=() if requests is None else (RequestsAt(tokens=8192, requests=requests),))
+
+
 def test_kv404_gives_the_tokens_of_short_requests_and_the_fixed_cost() -> None:
-    # 9,728 blocks for 131,072 tokens, and 2,048 for 8,192: 3.37 times as many a token.
-    finding = the(windowed(512), "KV404")
+    finding = the(counting(windowed(512), 0.5), "KV404")
     assert finding.message == (
-        "the KV cache holds 16,000 tokens in requests of 131,072, and about 4,700 in requests of 8,192: "
+        "the KV cache holds 16,000 tokens in requests of 131,072, and 4,096 in requests of 8,192: "
         "up to 0.38 GiB of a request does not depend on its length"
     )
     assert finding.evidence == {
         "kv_cache_tokens": 16_000,
         "short_tokens": 8192,
-        "short_kv_cache_tokens": 4750,
-        "fixed_bytes": 3 * 512 * 8 * 32_768,
+        "short_kv_cache_tokens": 4096,
+        "bounded_bytes": 3 * 512 * 8 * 32_768,
     }
 
 
-@pytest.mark.parametrize("plan", [plans.llama(), plans.qwen3_next(), windowed(20), windowed(512, longest=16_000)])
+@pytest.mark.parametrize("plan", [counting(windowed(512), 0.98), counting(windowed(512, longest=8192), None)])
 def test_kv404_does_not_fire_where_requests_cost_by_their_length(plan: Plan) -> None:
     assert found(plan, "KV404") == []
+    assert reason(plan, "KV404") is None
 
 
 @pytest.mark.parametrize(
     ("plan", "why"),
     [
-        (settled_but(windowed(512), max_concurrency=None), "the concurrency was not settled"),
-        (settled_but(windowed(512), stages=()), "what a request holds was not settled"),
+        (counting(windowed(512), None), "requests of usual lengths were not counted"),
+        (settled_but(counting(windowed(512), 0.5), stages=()), "what a request holds was not settled"),
     ],
 )
 def test_kv404_is_skipped_without_its_figures(plan: Plan, why: str) -> None:
