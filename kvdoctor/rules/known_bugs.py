@@ -112,6 +112,7 @@ _CLAUSES: dict[str, Callable[[RuleContext, Any], bool]] = {
     "log": lambda context, wanted: any(wanted in record.message for record in context.plan.vllm_log),
     "given": lambda context, wanted: set(wanted) <= set(context.plan.given_arguments),
     "connector": lambda context, wanted: any(check.name == f"connector {wanted}" for check in context.plan.checks),
+    "variable_unset": lambda context, wanted: wanted not in context.request.environment,
     "speculative": lambda context, wanted: context.plan.launch.speculative_method in wanted,
     "model_runner": lambda context, wanted: context.plan.engine.model_runner == wanted,
     "prefix_caching": lambda context, wanted: context.plan.launch.prefix_caching is wanted,

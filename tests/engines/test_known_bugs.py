@@ -18,6 +18,8 @@ LIVES = [
     ("57032", "qwen3-next-80b-a3b-mtp", (), "0.30.0", "0.31.0"),
     ("34445", "qwen3-next-80b-a3b", ("--max-num-batched-tokens=256", "--max-num-seqs=64", "--enable-prefix-caching"), "0.26.0", "0.27.1"),
     ("40585", "qwen3-next-80b-a3b", ("--decode-context-parallel-size=2", "--enable-prefix-caching"), "0.25.1", "0.26.0"),
+    ("47174", "deepseek-v4-flash", (), "0.29.0", "0.30.0"),
+    ("48435", "gemma-3-12b", (), "0.28.0", "0.29.0"),
 ]
 
 

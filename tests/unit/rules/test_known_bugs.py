@@ -51,6 +51,18 @@ MET: dict[str, tuple[Plan, str, str | None, str]] = {
         "0.25.1",
         "V1",
     ),
+    "47174": (
+        plans.refused("DeepseekV4 fp8_ds_mla layout only supports fp8 kv-cache, got auto", exception="AssertionError"),
+        "0.29.0",
+        "0.30.0",
+        "V2",
+    ),
+    "48435": (
+        plans.plan(plans.group((plans.layer("w", kind="sliding_window"),)), plans.group((plans.layer("f"),))),
+        "0.28.0",
+        "0.29.0",
+        "V2",
+    ),
     "54552": (plans.refused("QSA ring capacity 12 must divide the attention block size 1600"), "0.33.0", None, "V2"),
     "51163": (dataclasses.replace(NARROW, given_arguments={"block_size": 544}), "0.33.0", None, "V2"),
 }
