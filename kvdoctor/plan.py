@@ -166,10 +166,14 @@ class Refusal:
 
 @dataclass(frozen=True, kw_only=True)
 class RequestsAt:
-    """How many requests of ``tokens`` tokens fit at once, by vLLM's own count: over all GPUs that serve a request together."""
+    """How many requests of ``tokens`` tokens fit at once, by vLLM's own count: over all GPUs that serve a request together.
+
+    ``group_blocks`` is what one of them holds at most, by group.
+    """
 
     tokens: int
     requests: float
+    group_blocks: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

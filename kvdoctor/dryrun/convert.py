@@ -180,7 +180,9 @@ def _requests_at(settled: Settled) -> tuple[RequestsAt, ...]:
     try:
         for tokens in (*(length for length in _USUAL_LENGTHS if length < longest), longest):
             config.model_config.max_model_len = tokens
-            counted.append(RequestsAt(tokens=tokens, requests=float(get_max_concurrency_for_kv_cache_config(config, planned))))
+            requests = float(get_max_concurrency_for_kv_cache_config(config, planned))
+            held = tuple(_blocks_per_request(group.kv_cache_spec, config) for group in planned.kv_cache_groups)
+            counted.append(RequestsAt(tokens=tokens, requests=requests, group_blocks=held))
     finally:
         config.model_config.max_model_len = longest
     # Counted on the scheduler's configuration; where that is not what vLLM logged, the other lengths would mislead.

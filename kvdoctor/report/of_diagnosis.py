@@ -7,6 +7,7 @@ from kvdoctor.plan import Refusal
 from kvdoctor.report.block_story import block_story
 from kvdoctor.report.details import group_table, group_title, kind_of, sections
 from kvdoctor.report.document import Block, Document, Findings, Justify, Line, Pairs, Quote, Table, Tone, Verdict
+from kvdoctor.report.request_costs import request_costs
 from kvdoctor.rules.numbers import counted, gib, gib_number, grouped, percent
 from kvdoctor.waste import empty_percent
 
@@ -42,7 +43,8 @@ def diagnosis_document(diagnosis: Diagnosis) -> Document:
         blocks.append(Findings(findings=diagnosis.findings))
     blocks.append(Line(text=_next(diagnosis)))
     story = block_story(diagnosis)
-    details: tuple[Block, ...] = (*([full] if full else []), *([story] if story else []), *sections(diagnosis))
+    costs = request_costs(diagnosis)
+    details: tuple[Block, ...] = (*(part for part in (full, story, costs) if part is not None), *sections(diagnosis))
     return Document(title=_title(diagnosis), blocks=tuple(blocks), details=details)
 
 
