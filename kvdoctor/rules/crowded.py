@@ -134,7 +134,8 @@ class KvHeadsReplicated(Rule):
         return (
             self.finding(
                 f"{what} is stored {copies} times over {ranks} tensor-parallel ranks",
-                remediation=f"Compare --decode-context-parallel-size up to {copies}, which spreads the tokens over the copies",
+                remediation=f"Compare --decode-context-parallel-size up to {copies}, where the model takes it, or more replicas with "
+                "--data-parallel-size instead of ranks",
                 evidence={"kv_heads": heads, "tensor_parallel_size": ranks, "copies": copies},
             ),
         )

@@ -140,6 +140,12 @@ def _inflated(context: RuleContext) -> Trial:
     return _trial(_without("block_size", context), better=_smaller_block, rank=_empty)
 
 
+def _copies(context: RuleContext) -> Trial:
+    launch, latent = context.plan.launch, any(group.kind.endswith("mla") for group in context.layout.groups)
+    ranks, heads = launch.tensor_parallel_size or 1, 1 if latent else launch.total_kv_heads or 1
+    return _trial(_set("decode-context-parallel-size", ranks // heads), better=_more_tokens)
+
+
 def _coarse(context: RuleContext) -> Trial:
     hash_block = context.layout.hash_block_size
     if hash_block is None or context.plan.launch.mamba_cache_mode != "align" or "prefix_match_unit" in context.plan.given_arguments:
@@ -229,6 +235,10 @@ def _less_empty(layout: Layout, today: Layout, longest: int | None) -> bool:
     return _empty(layout, longest) < _empty(today, longest) - _NOTICEABLE
 
 
+def _more_tokens(layout: Layout, today: Layout, _longest: int | None) -> bool:
+    return (layout.kv_cache_tokens or 0) > (today.kv_cache_tokens or 0)
+
+
 def _smaller_block(layout: Layout, today: Layout, _longest: int | None) -> bool:
     return (layout.scheduler_block_size or 0) < (today.scheduler_block_size or 0)
 
@@ -249,6 +259,7 @@ _PROPOSALS: dict[str, Callable[[RuleContext], Trial]] = {
     "KV109": _refused,
     "KV201": _padding,
     "KV203": _inflated,
+    "KV204": _copies,
     "KV302": _coarse,
     "KV401": _context,
     "KV402": _sequences,

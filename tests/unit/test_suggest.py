@@ -140,6 +140,11 @@ CHUNK = "'block_size'=48 in kv_connector_extra_config must be a multiple of the 
         ("KV405", plans.llama(), ["--gpu-memory-utilization 0.95", "--tensor-parallel-size 2", "--tensor-parallel-size 4"]),
         ("KV407", plans.llama(), [f"--max-num-batched-tokens {size}" for size in (4096, 2048, 1024, 512)]),
         ("KV503", plans.refused("something"), []),
+        (
+            "KV204",
+            plans.plan(*plans.llama().groups, launch={"total_kv_heads": 8, "tensor_parallel_size": 16}),
+            ["--decode-context-parallel-size 2"],
+        ),
         ("KV302", plans.llama(), []),
         ("KV902", plans.llama(), []),
     ],
