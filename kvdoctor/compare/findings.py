@@ -52,7 +52,8 @@ def _refusal(diagnosis: Diagnosis) -> tuple[str, str] | None:
 
 
 def _is_same(old: Finding, new: Finding) -> bool:
-    if old.rule != new.rule:
+    # A rule's findings may have addresses of their own: each known bug is one.
+    if (old.rule, old.url) != (new.rule, new.url):
         return False
     # One rule quotes every refusal that no other knows: another step or exception there is another error.
     return old.rule != LaunchRefused.id or all(old.evidence.get(key) == new.evidence.get(key) for key in ("stage", "exception"))

@@ -125,6 +125,12 @@ class TestFindings:
         assert (change.event, change.message_before) == ("stayed", "a shared prefix shorter than 576 tokens is never reused")
         assert change.finding.message == "a shared prefix shorter than 1,152 tokens is never reused"
 
+    def test_two_known_bugs_of_a_release_are_told_apart(self) -> None:
+        old = dataclasses.replace(before_pull_request_51108().engine, vllm_version="0.27.1", model_runner="V1")
+        changes = compared(dataclasses.replace(before_pull_request_51108(), engine=old), plans.pull_request_51108()).findings
+        bugs = [(change.event, change.finding.url.rpartition("/")[2]) for change in changes if change.finding.rule == "KV901"]
+        assert bugs == [("went", "51108"), ("stayed", "54076")]
+
     def test_an_error_that_the_before_side_has_not_is_new(self) -> None:
         assert compared(plans.pull_request_51108(), before_pull_request_51108()).new_errors == ("KV101 block-not-divisible-by-hash",)
         assert compared(before_pull_request_51108(), before_pull_request_51108()).new_errors == ()
