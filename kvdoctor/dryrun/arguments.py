@@ -90,7 +90,7 @@ def _given(usage: str, words: tuple[str, ...]) -> dict[str, Any]:
 
 @functools.cache
 def _parser_without_defaults(usage: str) -> argparse.ArgumentParser:
-    parser = _parser(usage)
+    parser = _parser.__wrapped__(usage)
     parser._defaults.clear()
     for action in parser._actions:
         action.default = argparse.SUPPRESS
@@ -104,6 +104,13 @@ def _shown(name: str, value: Any) -> bool | int | float | str | None:
     return value if isinstance(value, (bool, int, float)) else None
 
 
+def prepare() -> None:
+    """Make the parsers of ``vllm serve`` ahead of the requests."""
+    _parser("serve")
+    _parser_without_defaults("serve")
+
+
+@functools.cache
 def _parser(usage: str) -> argparse.ArgumentParser:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser

@@ -194,6 +194,10 @@ _MODEL = (
         "the loader that is replaced",
     ),
     NeededName(
+        places=("vllm.model_executor.model_loader.utils:record_metadata_for_reloading",),
+        use="what only a reload of weights needs",
+    ),
+    NeededName(
         places=("vllm.model_executor.model_loader.utils:initialize_model",),
         use="the model is built",
         positional=0,

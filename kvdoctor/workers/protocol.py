@@ -96,10 +96,15 @@ def read_ask(line: bytes) -> Ask:
     return from_plain(Ask, json.loads(line))
 
 
-def step_of(line: bytes) -> str | None:
-    """Give the step that a reply tells of, without reading more of it: ``None`` when it is the last one to a request."""
+def event_of(line: bytes) -> tuple[str, Any]:
+    """Give the kind of a message from a worker's child, and the step that it tells of or the modules, without reading a plan as well."""
     message: dict[str, Any] = json.loads(line)
-    return message["step"] if message["event"] == "step" else None
+    return message["event"], message.get("step", message.get("modules"))
+
+
+def imported(modules: list[str]) -> bytes:
+    """Write what a child tells its worker after its answer: the modules that it had to import, so that the next finds them there."""
+    return json.dumps({"event": "imported", "modules": modules}).encode("ascii") + b"\n"
 
 
 def read_reply(line: bytes) -> Reply:

@@ -143,6 +143,14 @@ def test_one_request_leaves_nothing_to_the_next(launches: Launches) -> None:
     assert replace(again, vllm_log=()) == replace(first, vllm_log=())  # the log tells how long steps took
 
 
+@pytest.mark.parametrize("sample", ["qwen3-next-80b-a3b", "deepseek-v3.2", "gemma-3-12b"])
+def test_a_plan_is_the_same_whether_its_modules_were_shared_or_not(launches: Launches, sample: str) -> None:
+    """A worker imports what a child had to, so that the second plan starts further on: nothing in it may tell, the log included."""
+    request = launch_request(sample, kv_cache_memory=40 * GIB)
+    first, second = (launches.worker().plan(request, timeout_seconds=TIMEOUT_SECONDS) for _ in range(2))
+    assert first == second
+
+
 def test_steps_come_in_the_order_of_a_boot(launches: Launches) -> None:
     steps: list[str] = []
     launches.worker().plan(launch_request("qwen3-0.6b"), timeout_seconds=TIMEOUT_SECONDS, on_step=steps.append)
