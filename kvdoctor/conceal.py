@@ -1,15 +1,33 @@
-"""The texts of a plan or of a report without secrets, and without what differs from run to run."""
+"""The texts of a plan, or of what is made of one, without secrets, and without what differs from run to run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from kvdoctor.diagnosis import Diagnosis
-from kvdoctor.plan import Plan
+from kvdoctor.plan import Check, LogRecord, Plan, Refusal
 from kvdoctor.reproducible import same_every_time, timeless
-from kvdoctor.secrets import Curtain, curtain_for, hide_arguments, hide_environment
+from kvdoctor.secrets import Curtain
 
-_Texts = TypeVar("_Texts", Plan, Diagnosis)
+
+class Texts(Protocol):
+    """What holds texts of vLLM's: a plan, and a report of one."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def checks(self) -> tuple[Check, ...]: ...  # noqa: D102 - as in Plan
+
+    @property
+    def assumptions(self) -> tuple[str, ...]: ...  # noqa: D102
+
+    @property
+    def refusal(self) -> Refusal | None: ...  # noqa: D102
+
+    @property
+    def vllm_log(self) -> tuple[LogRecord, ...]: ...  # noqa: D102
+
+
+_Texts = TypeVar("_Texts", bound=Texts)
 
 
 def conceal_plan(plan: Plan, curtain: Curtain, places: Mapping[str, str]) -> Plan:
@@ -19,22 +37,11 @@ def conceal_plan(plan: Plan, curtain: Curtain, places: Mapping[str, str]) -> Pla
         return same_every_time(curtain(text), places)
 
     launch = replace(plan.launch, model=shown(plan.launch.model))
-    return replace(_with_texts(plan, shown, lambda text: timeless(shown(text))), launch=launch)
+    return replace(with_texts(plan, shown, lambda text: timeless(shown(text))), launch=launch)
 
 
-def conceal_report(report: Diagnosis) -> Diagnosis:
-    """Hide the secrets of a saved report: one by another hand, or by a kvdoctor that kept them."""
-    request = report.request
-    curtain = curtain_for(request.vllm_args, request.environment)
-    request = replace(request, vllm_args=hide_arguments(request.vllm_args), environment=hide_environment(request.environment))
-    findings = tuple(
-        replace(finding, message=curtain(finding.message), remediation=curtain(finding.remediation)) for finding in report.findings
-    )
-    launch = replace(report.launch, model=curtain(report.launch.model))
-    return replace(_with_texts(report, curtain, curtain), request=request, findings=findings, launch=launch)
-
-
-def _with_texts(value: _Texts, shown: Callable[[str], str], logged: Callable[[str], str]) -> _Texts:
+def with_texts(value: _Texts, shown: Callable[[str], str], logged: Callable[[str], str]) -> _Texts:
+    """Give ``value`` with its texts as ``shown`` turns them, and those of the log as ``logged`` does."""
     refusal = value.refusal
     return replace(
         value,

@@ -1,14 +1,16 @@
 """The report as JSON, its schema, and the way back."""
 
 import json
+from dataclasses import replace
 from importlib import resources
 from typing import Any, cast
 
-from kvdoctor.conceal import conceal_report
+from kvdoctor.conceal import with_texts
 from kvdoctor.diagnosis import SCHEMA_VERSION, Diagnosis
 from kvdoctor.errors import BadRequest
 from kvdoctor.plain import from_plain, to_plain
 from kvdoctor.report.untrusted import json_text
+from kvdoctor.secrets import curtain_for, hide_arguments, hide_environment
 
 # Bytes of a thousand times the largest cluster, and far from where a float loses count of percents.
 _MOST = 10**18
@@ -46,7 +48,7 @@ def read_report(data: object, *, what: str = "the saved report") -> Diagnosis:
         raise BadRequest(f"{what} has schema_version {version!r}, and this kvdoctor reads {SCHEMA_VERSION}", hint=_AGAIN)
     try:
         _refuse_absurd(data, what)
-        return conceal_report(from_plain(Diagnosis, data))
+        return _conceal(from_plain(Diagnosis, data))
     except ValueError as error:
         raise BadRequest(f"{what} does not have the shape of one: {error}", hint=_AGAIN) from error
 
@@ -73,3 +75,15 @@ def load_schema() -> dict[str, Any]:
     """Load the JSON Schema of the report."""
     text = resources.files("kvdoctor.report").joinpath("schema.json").read_text(encoding="utf-8")
     return cast("dict[str, Any]", json.loads(text))
+
+
+def _conceal(report: Diagnosis) -> Diagnosis:
+    """Hide the secrets of a saved report: one by another hand, or by a kvdoctor that kept them."""
+    request = report.request
+    curtain = curtain_for(request.vllm_args, request.environment)
+    request = replace(request, vllm_args=hide_arguments(request.vllm_args), environment=hide_environment(request.environment))
+    findings = tuple(
+        replace(finding, message=curtain(finding.message), remediation=curtain(finding.remediation)) for finding in report.findings
+    )
+    launch = replace(report.launch, model=curtain(report.launch.model))
+    return replace(with_texts(report, curtain, curtain), request=request, findings=findings, launch=launch)

@@ -1,5 +1,6 @@
-"""Unit tests run without vLLM: importing it, or what comes with it, is an error here even where it is installed."""
+"""Unit tests run without vLLM: importing it, or what comes with it, or reaching the network is an error here."""
 
+import socket
 import sys
 from collections.abc import Iterator
 
@@ -18,4 +19,10 @@ def no_heavy_imports() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         for name in HEAVY:
             patch.setitem(sys.modules, name, None)
+        patch.setattr(socket.socket, "connect", _no_network)
+        patch.setattr(socket, "getaddrinfo", _no_network)
         yield
+
+
+def _no_network(*address: object, **_options: object) -> None:
+    pytest.fail(f"a unit test reaches for the network: {address[-1]}")
