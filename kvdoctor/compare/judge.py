@@ -6,7 +6,7 @@ from kvdoctor.diagnosis import Diagnosis, verdict_line
 from kvdoctor.rules.numbers import grouped, percent
 from kvdoctor.waste import empty_percent
 
-# A page is called padded from here on; vLLM's alignment leaves less than that in most hybrids.
+# An empty share is worth a word from here on; vLLM's alignment leaves less than that in most hybrids.
 _WORTH_SAYING_PERCENT = 1.0
 _HASH = "layout.hash_block_size"
 LAUNCHES = ("ok", "warning")
@@ -17,8 +17,8 @@ def comparison_line(before: Diagnosis, after: Diagnosis, made: Comparison) -> st
     if made.same:
         return f"no difference: {verdict_line(after)}"
     parts = [_ending(before, after), *headlines(made)]
-    padding = _padding(before, after)
-    return "; ".join(parts + ([padding] if padding else []))
+    empty = _emptiness(before, after)
+    return "; ".join(parts + ([empty] if empty else []))
 
 
 def headlines(made: Comparison) -> list[str]:
@@ -83,18 +83,15 @@ def _ending(before: Diagnosis, after: Diagnosis) -> str:
     return f"both refused; after: {told}" if before.verdict == after.verdict == "refused" else f"after: {told}"
 
 
-def _padding(before: Diagnosis, after: Diagnosis) -> str | None:
-    """Name the after side's most padded page, where that is new or the before side did not launch."""
-    if after.verdict not in LAUNCHES:
+def _emptiness(before: Diagnosis, after: Diagnosis) -> str | None:
+    """Tell the after side's empty share of a full request, where that is new or the before side did not launch."""
+    new = _empty(after)
+    if after.verdict not in LAUNCHES or new is None:
         return None
-    worst = max(after.layout.groups, key=lambda group: group.wasted_percent, default=None)
-    old = max((group.wasted_percent for group in before.layout.groups), default=0.0)
-    if worst is None or (before.verdict in LAUNCHES and percent(old) == percent(worst.wasted_percent)):
+    old = _empty(before) if before.verdict in LAUNCHES else None
+    if max(new, old or 0.0) < _WORTH_SAYING_PERCENT or (old is not None and percent(old) == percent(new)):
         return None
-    if worst.wasted_percent < _WORTH_SAYING_PERCENT:
-        return "no page is padded" if old >= _WORTH_SAYING_PERCENT and not worst.wasted_bytes else None
-    kind = worst.spec if worst.kind == "other" else worst.kind.replace("_", "-")
-    return f"{percent(worst.wasted_percent)} of each {kind} page is padding"
+    return f"{percent(new)} of a full request is empty" + ("" if old is None else f" (before: {percent(old)})")
 
 
 def _number(value: object) -> str:

@@ -85,7 +85,7 @@ def test_the_comparison_says_both(fresh: subprocess.CompletedProcess[str]) -> No
     assert "block_sizes=[544, 544, 544, 544, 181], hash_block_size=98464" in fresh.stdout
     assert "went error KV101" in fresh.stdout
     last = fresh.stdout.splitlines()[-1]
-    assert last == "after: launches; hash block 98,464 -> 136; 25.0 % of each hidden-state page is padding"
+    assert last == "after: launches; hash block 98,464 -> 136; 69.8 % of a full request is empty"
 
 
 def test_saved_reports_give_the_same_text(fresh: subprocess.CompletedProcess[str], saved: dict[str, Path]) -> None:

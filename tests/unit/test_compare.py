@@ -50,7 +50,7 @@ def told(comparison: Comparison) -> dict[str, tuple[object, object, object]]:
 
 def test_the_founding_case_is_told_in_one_line() -> None:
     made = compared(before_pull_request_51108(), plans.pull_request_51108())
-    assert made.verdict == "after: launches; hash block 98,464 -> 136; 25.0 % of each hidden-state page is padding"
+    assert made.verdict == "after: launches; hash block 98,464 -> 136; 20.0 % of a full request is empty"
 
 
 def test_the_hash_block_of_a_refusal_is_the_one_that_vllm_names() -> None:

@@ -78,7 +78,7 @@ def test_many_fit_the_schema() -> None:
         "98,464",
         "278,528",
         "KV101",
-        "25.0 % of each hidden-state page is padding",
+        "20.0 % of a full request is empty",
     ],
 )
 def test_the_founding_case_has_both_sides_in_full(report_format: str, fact: str) -> None:
