@@ -25,7 +25,7 @@ SEVERITIES = ("error", "warning", "info")
 
 _WORDS_IN_VERDICT = 240
 
-Verdict = Literal["ok", "warning", "refused", "failed", "unassessed"]
+Verdict = Literal["ok", "warning", "borderline", "refused", "failed", "unassessed"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,6 +168,13 @@ def read_context(request: LaunchRequest, plan: Plan) -> RuleContext:
 
 def verdict_line(diagnosis: Diagnosis) -> str:
     """Say in one line whether it launches, and with what."""
+    if diagnosis.verdict == "borderline":
+        told = (finding.message for finding in diagnosis.findings if finding.rule == "KV406")
+        return f"borderline: {next(told, 'the answer changes within what the estimated budget may be off')}"
+    return _certain_line(diagnosis)
+
+
+def _certain_line(diagnosis: Diagnosis) -> str:
     refusal, layout = diagnosis.refusal, diagnosis.layout
     errors = [finding for finding in diagnosis.findings if finding.severity == "error"]
     if refusal is not None:

@@ -34,6 +34,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
 ) -> int:
     """Show the KV-cache layout that vLLM will build for a model, and whether it will launch."""
     # Not at the top: `--help` must answer before these are read.
+    from kvdoctor.borderline import at_both_ends  # noqa: PLC0415
     from kvdoctor.cli.request import common  # noqa: PLC0415
     from kvdoctor.diagnosis import diagnose  # noqa: PLC0415
     from kvdoctor.report import FORMATS  # noqa: PLC0415
@@ -54,6 +55,7 @@ def run(  # noqa: PLR0917 - typer takes one parameter an option
         with progress(quiet=quiet) as step:
             plan = service.plan(launch, on_step=step)
             diagnosis = diagnose(launch.request, plan, select=chosen, ignore=ignored)
+            diagnosis = at_both_ends(diagnosis, launch, plan, service, on_step=step)
             if not no_suggest:
                 diagnosis = with_suggestions(diagnosis, launch, plan, service, on_step=step)
     width, color = terminal(output)

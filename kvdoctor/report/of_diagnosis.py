@@ -14,6 +14,7 @@ from kvdoctor.waste import empty_percent
 _WORDS: dict[str, tuple[str, Tone]] = {
     "ok": ("LAUNCHES", "good"),
     "warning": ("LAUNCHES", "doubtful"),
+    "borderline": ("BORDERLINE", "doubtful"),
     "refused": ("REFUSED", "bad"),
     "failed": ("FAILED", "bad"),
     "unassessed": ("NOT ASSESSED", "doubtful"),
@@ -86,7 +87,8 @@ def _verdict(diagnosis: Diagnosis) -> Verdict:
             return Verdict(word=word, text=has, tone=tone)
         return Verdict(word=word, text=f"needs {gib(needed)} of KV cache for {counted(length, 'token')}, {has}", tone=tone)
     # What vLLM says of itself stands under its own heading; here is the sentence of who refused, and where.
-    return Verdict(word=word, text=line.removeprefix("refused ").removeprefix("will not launch: ").removeprefix("launches: "), tone=tone)
+    start = next((start for start in ("borderline: ", "refused ", "will not launch: ", "launches: ") if line.startswith(start)), "")
+    return Verdict(word=word, text=line.removeprefix(start), tone=tone)
 
 
 def _budget(diagnosis: Diagnosis) -> str:

@@ -18,7 +18,8 @@ from rich.text import Text
 # A line under the header and nothing else, in ASCII: it survives any encoding, and a copy into a ticket.
 HEAD_LINE = Box("    \n    \n -- \n    \n    \n    \n    \n    \n", ascii=True)
 SEVERITY_STYLES = {"error": "bold red", "warning": "bold yellow", "info": "bold cyan"}
-VERDICT_STYLES = {"ok": "bold green", "warning": "bold yellow", "refused": "bold red", "failed": "bold red", "unassessed": "bold yellow"}
+_DOUBT, _BAD = "bold yellow", "bold red"
+VERDICT_STYLES = {"ok": "bold green", "warning": _DOUBT, "borderline": _DOUBT, "refused": _BAD, "failed": _BAD, "unassessed": _DOUBT}
 _NO_LIMIT = 1_000_000
 
 

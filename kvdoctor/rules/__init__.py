@@ -4,10 +4,11 @@ from collections.abc import Iterable
 
 from kvdoctor.errors import BadRequest
 from kvdoctor.rules.arguments import ServeArgumentsAreRefused
+from kvdoctor.rules.borderline import BorderlineMemory
 from kvdoctor.rules.capacity import LowConcurrency, MaxModelLenDoesNotFit, TooManySequencesForStates, WeightsDoNotFit
 from kvdoctor.rules.connectors import ConnectorChunkMismatch, HybridManagerDisabled
 from kvdoctor.rules.crowded import BlockSizeInflated, KvHeadsReplicated, ManySmallGroups, NarrowGroupIsBilledWide, PaddingLayers
-from kvdoctor.rules.interface import Finding, Rule, RuleContext, Severity, Skipped, Suggestion
+from kvdoctor.rules.interface import Finding, OtherEnd, Rule, RuleContext, Severity, Skipped, Suggestion
 from kvdoctor.rules.known_bugs import KnownBugInRelease
 from kvdoctor.rules.parallel import ContextParallelismInflatesBlock, PipelineStageBottleneck
 from kvdoctor.rules.prefix import (
@@ -23,7 +24,7 @@ from kvdoctor.rules.tokens import BatchInflatesWindows, TokensFigureMisleads
 from kvdoctor.rules.values import BlockExceedsBatchedTokens, KernelBlockMismatch, PrefixMatchUnitInvalid, RanksDoNotDivide
 from kvdoctor.rules.wasted import EmptyShareOfPool, PagePadding
 
-__all__ = ["RULES", "Finding", "Rule", "RuleContext", "Severity", "Skipped", "Suggestion", "choose_rules", "find_rule"]
+__all__ = ["RULES", "Finding", "OtherEnd", "Rule", "RuleContext", "Severity", "Skipped", "Suggestion", "choose_rules", "find_rule"]
 
 RULES: tuple[Rule, ...] = (
     BlockNotDivisibleByHash(),
@@ -53,6 +54,7 @@ RULES: tuple[Rule, ...] = (
     LowConcurrency(),
     TokensFigureMisleads(),
     WeightsDoNotFit(),
+    BorderlineMemory(),
     BatchInflatesWindows(),
     HybridManagerDisabled(),
     PipelineStageBottleneck(),

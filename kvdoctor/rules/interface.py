@@ -55,10 +55,19 @@ class Skipped:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherEnd:
+    """The same launch with another budget, which the estimate may be off by: whether it launches."""
+
+    kv_cache_bytes: int
+    launches: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class RuleContext:
     """What every rule may look at. ``refusal`` is vLLM's refusal, read; ``None`` without one, or when its text is not known.
 
-    ``without_drafter`` is the layout of the same launch without speculation, where that was planned as well.
+    ``without_drafter`` is the layout of the same launch without speculation, where that was planned as well, and ``other_end`` how it
+    ends where the estimated budget is wrong.
     """
 
     request: LaunchRequest
@@ -66,6 +75,7 @@ class RuleContext:
     layout: Layout
     refusal: RefusalReading | None
     without_drafter: Layout | None = None
+    other_end: OtherEnd | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

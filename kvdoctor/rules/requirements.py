@@ -65,6 +65,10 @@ HIT_GRAIN = Requirement(
     met=lambda context: context.layout.prefix_caching is False or context.layout.prefix_hit_tokens is not None,
     reason="the grain of prefix hits was not settled",
 )
+OTHER_END = Requirement(
+    met=lambda context: context.plan.memory.kv_cache_source != "estimate" or not context.layout.groups or context.other_end is not None,
+    reason="the launch was not planned at the other end of the estimated budget",
+)
 WITHOUT_DRAFTER = Requirement(
     met=lambda context: (
         context.plan.launch.speculative_method is None

@@ -26,7 +26,7 @@ STAGES = (
     {"made_up_memory"},
     {"diagnosis"},
     {"assess"},
-    {"suggest"},
+    {"suggest", "borderline"},
     {"compare", "sweep", "prefix", "verify_budget"},
     {"verify"},
     {"report"},
