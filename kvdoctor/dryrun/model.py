@@ -62,14 +62,9 @@ def install() -> None:
     Every model, a draft's too, comes through ``get_model_loader``; the load format that the user chose stays in the configuration.
     """
     from vllm.model_executor import model_loader
-    from vllm.model_executor.model_loader import utils as loader_utils
     from vllm.model_executor.model_loader.base_loader import BaseModelLoader
     from vllm.model_executor.model_loader.utils import initialize_model
     from vllm.utils.torch_utils import set_default_torch_dtype
-
-    # A third of the time of building: what a later reload of weights would need (0.27 and later); nothing is ever loaded here.
-    if hasattr(loader_utils, "record_metadata_for_reloading"):
-        loader_utils.record_metadata_for_reloading = lambda _model: None
 
     class MetaLoader(BaseModelLoader):  # type: ignore[misc]  # vLLM's classes are Any to mypy
         """A loader that leaves the model as it was constructed."""
@@ -82,11 +77,25 @@ def install() -> None:
 
         def load_model(self, vllm_config: Any, model_config: Any, prefix: str = "") -> Any:
             """Build the model under the meta device."""
-            with set_default_torch_dtype(model_config.dtype), META, CudaMeansMeta():
+            with set_default_torch_dtype(model_config.dtype), META, CudaMeansMeta(), _nothing_kept_for_a_reload(vllm_config):
                 return initialize_model(vllm_config=vllm_config, model_config=model_config, prefix=prefix).eval()
 
     Replaced.get_model_loader = Replaced.get_model_loader or model_loader.get_model_loader
     model_loader.get_model_loader = MetaLoader
+
+
+@contextmanager
+def _nothing_kept_for_a_reload(vllm_config: Any) -> Iterator[None]:
+    """Leave out what a later reload of weights would need, a third of the time of building; quantising while loading needs it as well."""
+    from vllm.model_executor.model_loader import utils
+
+    record = utils.record_metadata_for_reloading
+    if vllm_config.quant_config is None:
+        utils.record_metadata_for_reloading = lambda _model: None
+    try:
+        yield
+    finally:
+        utils.record_metadata_for_reloading = record
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -26,6 +26,7 @@ def assess(ask: Ask, report_step: Callable[[str], None]) -> Plan:
         KvdoctorError: the request was wrong, or no answer could be had.
     """
     request = ask.request
+    asked_in_vain.clear()  # by this launch, and not while something was imported ahead of it
     settled = Settled(request=request, report_step=report_step, budget=Budget(source="kv_cache_memory"))
     refusal = None
     with _log_into(settled.log):

@@ -6,6 +6,7 @@ The worker ends when stdin does, and takes its children with it.
 
 import ctypes
 import gc
+import importlib
 import os
 import selectors
 import signal
@@ -225,14 +226,31 @@ def _last_words(error: BaseException, step: str, request: LaunchRequest) -> Kvdo
 
 def _share(modules: list[str]) -> None:
     """Import here what a child had to: the next child shares it. A model's modules are a third of the time that its plan takes."""
-    import importlib
-
     new = [name for name in modules if name not in sys.modules]
+    if not new or not _import_quietly_in_a_fork(new):
+        return
     for name in new:
-        _ahead(importlib.import_module, name)
-    if new:
-        gc.collect()
-        gc.freeze()
+        importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+
+
+def _import_quietly_in_a_fork(names: list[str]) -> bool:
+    """Whether the modules can be imported before a launch: some ask for a CUDA context then, and would take themselves for useless."""
+    from kvdoctor.dryrun.stand_in import asked_in_vain
+
+    pid = os.fork()
+    if pid == 0:
+        _die_with_parent()
+        before, code = len(asked_in_vain), 1
+        try:
+            for name in names:
+                importlib.import_module(name)
+            code = 0 if len(asked_in_vain) == before else 1
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(pid, 0)
+    return status == 0
 
 
 def _ahead(what: Any, *arguments: Any) -> None:
